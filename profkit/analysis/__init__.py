@@ -1,0 +1,1 @@
+"""Pure functions from a Trace to tables and numbers: intervals, launches, stages, steps, idle."""

@@ -1,0 +1,32 @@
+"""The one error type that a user sees: a message of one line, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+
+class ProfkitError(Exception):
+    """Something that the user can act on; the command line prints it as one line and exits with its code."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+
+class InputError(ProfkitError):
+    """A file that is missing, is no trace, is damaged, or lacks what is needed."""
+
+
+class UsageError(ProfkitError):
+    """A command line or an argument that makes no sense."""
+
+    exit_code = 2
+
+
+class MissingExtra(ProfkitError):
+    """A feature whose optional packages are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs packages that are not installed: pip install 'profkit[{extra}]'")

@@ -1,0 +1,1 @@
+"""Rules: one RULE a file, each a fault with its cost, its advice and its own tests."""

@@ -1,0 +1,1 @@
+"""The HTML report: ``base.html`` and one ``SECTION`` a file in ``sections/``."""

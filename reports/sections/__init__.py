@@ -1,0 +1,1 @@
+"""Report sections, one ``SECTION`` a file, found by :func:`profkit.plugins.discover`."""

@@ -1,0 +1,1 @@
+"""Small captures made by this project, each with how it was made."""
