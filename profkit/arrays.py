@@ -1,0 +1,133 @@
+"""Array helpers that know nothing of traces: keys, look-ups, nesting. All vectorised, all int64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profkit.model import Array, Ints
+
+_LIMIT = 1 << 62
+
+
+def pack(columns: Sequence[Sequence[Array]]) -> list[Ints]:
+    """One int64 key a row, equal exactly where all columns are equal, over several tables at once.
+
+    ``columns[k]`` holds column k of each table; returns the keys of each table. Values are shifted to start at 0 and
+    multiplied by the ranges; where that would overflow, by the number of distinct values instead.
+    """
+    keys = [np.zeros(len(part), np.int64) for part in columns[0]]
+    width = 1
+    for column in columns:
+        parts = [np.asarray(part, np.int64) for part in column]
+        filled = [part for part in parts if len(part)]
+        low = min((int(part.min()) for part in filled), default=0)
+        span = max((int(part.max()) for part in filled), default=0) - low + 1
+        if width * span >= _LIMIT:
+            distinct = np.unique(np.concatenate(parts))
+            parts = [np.searchsorted(distinct, part) for part in parts]
+            low, span = 0, len(distinct)
+        if width * span >= _LIMIT:  # the keys so far are sparse: number them densely
+            distinct = np.unique(np.concatenate(keys))
+            keys = [np.searchsorted(distinct, key) for key in keys]
+            width = len(distinct)
+        keys = [key * span + (part - low) for key, part in zip(keys, parts, strict=True)]
+        width *= span
+    return keys
+
+
+def key_of(*columns: Array) -> Ints:
+    """One int64 key a row of one table; see :func:`pack`."""
+    return pack([[column] for column in columns])[0]
+
+
+def first_match(keys: Ints, wanted: Ints) -> Ints:
+    """For each of ``wanted`` the first position at which ``keys`` holds it, -1 where it does not."""
+    out = np.full(len(wanted), -1, np.int64)
+    if not len(keys) or not len(wanted):
+        return out
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 4 * len(keys) + 1_000_000:  # dense: a table of positions beats a sort
+        table = np.full(high - low + 1, -1, np.int64)
+        table[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1)
+        inside = (wanted >= low) & (wanted <= high)
+        out[inside] = table[wanted[inside] - low]
+        return out
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    hit = keys[order[at]] == wanted
+    out[hit] = order[at[hit]]
+    return out
+
+
+def sort_order(start: Ints, dur: Ints, track: Array) -> Ints:
+    """Order by (start, -dur, track, row): an enclosing row stands before what it encloses."""
+    if len(start) < 2:
+        return np.arange(len(start))
+    if bool((start[1:] > start[:-1]).all()):
+        return np.arange(len(start))
+    order = np.argsort(start, kind="stable")
+    tied = start[order][1:] == start[order][:-1]
+    if not tied.any():
+        return order
+    rows = np.flatnonzero(np.concatenate(([False], tied)) | np.concatenate((tied, [False])))
+    part = order[rows]
+    order[rows] = part[np.lexsort((part, track[part], -dur[part], start[part]))]
+    return order
+
+
+def parents(start: Ints, end: Ints, group: Array) -> Ints:
+    """For each row the nearest earlier row of its group that ends no sooner, -1 for none.
+
+    Rows must be sorted by (start, -length). Where rows nest this is the enclosing row; where they overlap without
+    nesting it is the latest one that still covers the row. Every candidate jumps to its candidate's candidate, so the
+    number of passes grows with the depth plus the logarithm of the rows, not with the rows.
+    """
+    n = len(start)
+    order = np.argsort(group, kind="stable")
+    sorted_group, sorted_end = group[order], end[order]
+    first = np.concatenate(([True], sorted_group[1:] != sorted_group[:-1])) if n else np.zeros(0, bool)
+    candidate = np.arange(-1, n - 1)
+    candidate[first] = -1
+    active = np.flatnonzero(candidate >= 0)
+    while len(active):
+        active = active[sorted_end[candidate[active]] < sorted_end[active]]
+        candidate[active] = candidate[candidate[active]]
+        active = active[candidate[active] >= 0]
+    out = np.full(n, -1, np.int64)
+    has = candidate >= 0
+    out[order[has]] = order[candidate[has]]
+    return out
+
+
+def depths(parent: Ints) -> Ints:
+    """Number of ancestors of each row, by doubling: passes grow with the logarithm of the depth."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    while True:
+        rows = np.flatnonzero(jump >= 0)
+        if not len(rows):
+            return depth
+        depth[rows] += depth[jump[rows]]
+        jump[rows] = jump[jump[rows]]
+
+
+def innermost(start: Ints, end: Ints, group: Array, parent: Ints, at: Ints, until: Ints, at_group: Array) -> Ints:
+    """For each query [at, until] of a group the innermost row that covers it whole, -1 for none.
+
+    Rows are sorted by (start, -length) and ``parent`` is theirs from :func:`parents`: the last row that starts by
+    ``at`` covers the query, or one of its ancestors does, or none.
+    """
+    if not len(start) or not len(at):
+        return np.full(len(at), -1, np.int64)
+    row_key, query_key = pack([[group, at_group], [start, at]])
+    order = np.argsort(row_key, kind="stable")
+    position = np.searchsorted(row_key[order], query_key, side="right") - 1
+    found = np.where(position >= 0, order[np.maximum(position, 0)], -1)
+    found[(found >= 0) & (group[found] != at_group)] = -1
+    while True:
+        short = np.flatnonzero((found >= 0) & (end[found] < until))
+        if not len(short):
+            return found
+        found[short] = parent[found[short]]

@@ -1,0 +1,271 @@
+"""The one way to make a Trace: readers add columns, ``finish`` sorts, checks and freezes.
+
+Checks live here, so that every reader gets them: no nulls, no negative length, rows sorted, flags for what is not
+whole, a parent for each span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profkit import text
+from profkit.arrays import depths, first_match, pack, parents, sort_order
+from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
+from profkit.schema import (
+    DEVICE_TABLES,
+    EVENT_TABLES,
+    FLAG_BEFORE_ITS_LAUNCH,
+    FLAG_OPEN_END,
+    FLAG_OVERLAPS_NEXT,
+    FLAG_SIMULATED,
+    SPAN_KINDS,
+    TABLES,
+    Column,
+)
+
+_NESTED_KINDS = [SPAN_KINDS.index(kind) for kind in ("push_pop", "op", "module", "python", "annotation")]
+
+
+class Names:
+    """Distinct texts and their rows; ``short`` and ``mangled`` may be given by the source."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._short: dict[int, str] = {}
+        self._mangled: dict[int, str] = {}
+        self._kernels: set[int] = set()
+
+    def row(self, name: str) -> int:
+        return self._rows.setdefault(name, len(self._rows))
+
+    def rows(self, names: Iterable[str]) -> Ints:
+        return np.fromiter((self.row(name) for name in names), np.int64)
+
+    def kernel(self, name: str, short: str = "", mangled: str = "") -> int:
+        """A kernel's name: the source's short form is kept, else one is made."""
+        row = self.row(name)
+        self._kernels.add(row)
+        if short:
+            self._short.setdefault(row, short)
+        if mangled:
+            self._mangled.setdefault(row, mangled)
+        return row
+
+    def table(self) -> pa.Table:
+        texts = pa.array(list(self._rows), pa.string())
+        base = pc.replace_substring_regex(texts, text.CALL_SUFFIX, "")
+        short = base.to_pylist()
+        mangled = [""] * len(short)
+        family = [""] * len(short)
+        all_texts = list(self._rows)
+        for row in self._kernels:
+            short[row] = self._short.get(row) or text.short_kernel(all_texts[row])
+            family[row] = text.kernel_family(all_texts[row])
+        for row, symbol in self._mangled.items():
+            mangled[row] = symbol
+        columns = [texts, base, pa.array(short, pa.string()), pa.array(mangled, pa.string()), pa.array(family, pa.string())]
+        return pa.Table.from_arrays(columns, schema=TABLES["names"].schema)
+
+
+class Builder:
+    """Collects what a reader found; see :meth:`finish`."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.missing: dict[str, dict[int, str]] = {}
+        self.warnings: list[str] = []
+        self._dimensions: dict[str, list[dict[str, Any]]] = {
+            t.name: [] for t in TABLES.values() if t.kind == "dimension" and t.name != "names"
+        }
+        self._keys: dict[tuple[str, Any], int] = {}
+        self._events: dict[str, list[dict[str, Array | pa.Array]]] = {}
+
+    def dimension(self, table: str, key: Any, **values: Any) -> int:
+        """Row of ``table`` for ``key``, made from ``values`` at first sight; columns not given are absent."""
+        row = self._keys.get((table, key))
+        if row is None:
+            row = len(self._dimensions[table])
+            self._keys[table, key] = row
+            columns = TABLES[table].columns
+            unknown = set(values) - {c.name for c in columns}
+            if unknown:
+                raise KeyError(f"{table} has no column {sorted(unknown)}")
+            self._dimensions[table].append({c.name: values.get(c.name, _absent(c)) for c in columns})
+        return row
+
+    def set_dimension(self, table: str, row: int, **values: Any) -> None:
+        """Fill columns of a row that :meth:`dimension` made."""
+        self._dimensions[table][row].update(values)
+
+    def get_dimension(self, table: str, row: int, column: str) -> Any:
+        return self._dimensions[table][row][column]
+
+    def count(self, table: str) -> int:
+        """Rows of a table so far."""
+        if table in self._dimensions:
+            return len(self._dimensions[table])
+        return sum(len(part["start_ns"]) for part in self._events.get(table, []))
+
+    def add(self, table: str, **columns: Any) -> None:
+        """Add rows of an event or long table: arrays of one length, scalars for all rows; the rest is absent.
+
+        A negative ``dur_ns`` means that the row was not seen to end.
+        """
+        lengths = {len(v) for v in columns.values() if not isinstance(v, int | float | str | bool)}
+        if len(lengths) > 1:
+            raise ValueError(f"columns of {table} differ in length: {sorted(lengths)}")
+        n = lengths.pop() if lengths else 1
+        unknown = set(columns) - {c.name for c in TABLES[table].columns}
+        if unknown:
+            raise KeyError(f"{table} has no column {sorted(unknown)}")
+        part = {c.name: _column(c, columns.get(c.name), n) for c in TABLES[table].columns if c.name != "id"}
+        if n:
+            self._events.setdefault(table, []).append(part)
+
+    def miss(self, table: str, reason: str, process: int = EVERY_PROCESS) -> None:
+        """Say why a table holds nothing: not captured is not empty."""
+        self.missing.setdefault(table, {})[process] = reason
+
+    def finish(self, meta: RunMeta, windows: tuple[Window, ...] = ()) -> Trace:
+        """Sort, check and freeze. Without ``windows`` collection is taken to be on from the first to the last event."""
+        columns = {t.name: self._joined(t.name) for t in TABLES.values() if t.kind in ("event", "long")}
+        edges = [
+            (int(c["start_ns"].min()), int((c["start_ns"] + np.maximum(c["dur_ns"], 0)).max()))
+            for name, c in columns.items()
+            if name in EVENT_TABLES and len(c["start_ns"])
+        ]
+        last = max((end for _, end in edges), default=0)
+        for name in EVENT_TABLES:
+            self._close_open(name, columns[name], last)
+            columns[name] = _sorted(columns[name])
+            if meta.simulated:
+                columns[name]["flags"] |= FLAG_SIMULATED
+        _nest(columns["spans"])
+        for name in DEVICE_TABLES:
+            _flag_device_rows(columns[name], columns["calls"])
+        self._mark_gpu_rows(columns)
+        tables = {name: _frozen(name, part) for name, part in columns.items()}
+        tables["names"] = self.names.table()
+        for name, rows in self._dimensions.items():
+            schema = TABLES[name].schema
+            tables[name] = pa.Table.from_pylist(rows, schema=schema)
+        if not windows and edges:
+            windows = (Window(min(start for start, _ in edges), last),)
+        meta = replace(meta, warnings=(*meta.warnings, *self.warnings))
+        return Trace(meta, tables, _frozen_missing(self.missing), windows)
+
+    def _joined(self, table: str) -> dict[str, Any]:
+        parts = self._events.pop(table, [])
+        out: dict[str, Any] = {}
+        for column in TABLES[table].columns:
+            if column.name == "id":
+                continue
+            values = [part.pop(column.name) for part in parts]
+            if column.type == pa.string():
+                out[column.name] = pa.chunked_array(values, pa.string()).combine_chunks() if values else pa.array([], pa.string())
+            elif len(values) == 1:
+                out[column.name] = values[0]
+            else:
+                dtype = column.type.to_pandas_dtype()
+                out[column.name] = np.concatenate(values) if values else np.zeros(0, dtype)
+        return out
+
+    def _close_open(self, table: str, columns: dict[str, Any], last: int) -> None:
+        """Rows that never ended: ranges and calls reach to the end of the capture, device rows get no length."""
+        open_rows = columns["dur_ns"] < 0
+        count = int(open_rows.sum())
+        if not count:
+            return
+        reach = np.maximum(last - columns["start_ns"], 0) if table in ("spans", "calls", "syncs", "os_calls") else 0
+        columns["dur_ns"] = np.where(open_rows, reach, columns["dur_ns"])
+        columns["flags"] = np.where(open_rows, columns["flags"] | FLAG_OPEN_END, columns["flags"]).astype(np.int32)
+        what = text.count(count, "unclosed range") if table == "spans" else text.count(count, f"row of {table}", f"rows of {table}")
+        self.warnings.append(
+            f"{what} without an end: " + ("drawn to the end of the capture, " if table in ("spans", "calls") else "")
+            + "not counted in durations"
+        )
+
+    def _mark_gpu_rows(self, columns: Mapping[str, dict[str, Any]]) -> None:
+        seen: set[int] = set()
+        for name in DEVICE_TABLES:
+            seen.update(int(row) for row in np.unique(columns[name]["process"]))
+        for row, process in enumerate(self._dimensions["processes"]):
+            process["gpu_rows"] = row in seen
+
+
+def _absent(column: Column) -> Any:
+    if column.type == pa.string():
+        return ""
+    if column.type == pa.bool_():
+        return False
+    return 0 if column.name in ("flags", "offset_ns", "offset_error_ns") else -1
+
+
+def _column(column: Column, value: Any, n: int) -> Any:
+    if column.type == pa.string():
+        if value is None or isinstance(value, str):
+            return pa.repeat(value or "", n)
+        return value if isinstance(value, pa.Array) else pa.array(value, pa.string())
+    dtype = column.type.to_pandas_dtype()
+    if column.name == "payload_kind" and value is None:
+        return np.zeros(n, dtype)
+    if value is None or isinstance(value, int | float | bool):
+        return np.full(n, _absent(column) if value is None else value, dtype)
+    return np.asarray(value).astype(dtype, copy=False)
+
+
+def _sorted(columns: dict[str, Any]) -> dict[str, Any]:
+    order = sort_order(columns["start_ns"], columns["dur_ns"], columns["track"])
+    if not np.array_equal(order, np.arange(len(order))):
+        for name, values in columns.items():
+            columns[name] = values.take(pa.array(order)) if isinstance(values, pa.Array) else values[order]
+    return columns
+
+
+def _nest(spans: dict[str, Any]) -> None:
+    """Fill ``parent`` and ``depth`` of ranges that nest on their thread."""
+    rows = np.flatnonzero(np.isin(spans["kind"], _NESTED_KINDS))
+    start = spans["start_ns"][rows]
+    inside = parents(start, start + spans["dur_ns"][rows], spans["track"][rows])
+    spans["parent"][rows] = np.where(inside >= 0, rows[np.maximum(inside, 0)], -1) if len(rows) else -1
+    spans["depth"][:] = 0
+    spans["depth"][rows] = depths(inside)
+
+
+def _flag_device_rows(rows: dict[str, Any], calls: dict[str, Any]) -> None:
+    """Mark rows that begin before the call that caused them, and rows that reach into the next one of their stream."""
+    start, end = rows["start_ns"], rows["start_ns"] + rows["dur_ns"]
+    order = np.lexsort((start, rows["track"]))
+    track = rows["track"][order]
+    over = (track[1:] == track[:-1]) & (end[order][:-1] > start[order][1:])
+    rows["flags"][order[:-1][over]] |= FLAG_OVERLAPS_NEXT
+    call_key, row_key = pack([[calls["process"], rows["process"]], [calls["correlation"], rows["correlation"]]])
+    known = np.flatnonzero(rows["correlation"] >= 0)
+    call = first_match(call_key, row_key[known])
+    early = (call >= 0) & (start[known] < calls["start_ns"][call]) if len(calls["start_ns"]) else np.zeros(len(known), bool)
+    rows["flags"][known[early]] |= FLAG_BEFORE_ITS_LAUNCH
+
+
+def _frozen(table: str, columns: dict[str, Any]) -> pa.Table:
+    schema = TABLES[table].schema
+    n = len(next(iter(columns.values())))
+    arrays = []
+    for field in schema:
+        if field.name == "id" and "id" not in columns:
+            arrays.append(pa.array(np.arange(n, dtype=np.int64)))
+        else:
+            values = columns[field.name]
+            arrays.append(values if isinstance(values, pa.Array) else pa.array(values, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _frozen_missing(missing: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
+    return {table: dict(reasons) for table, reasons in missing.items()}
+
+

@@ -1,0 +1,110 @@
+"""The one place where numbers become words: times, bytes, rates, shares, short kernel names."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+CALL_SUFFIX = r"(_ptsz|_ptds)?(_v\d+)?(_ptsz|_ptds)?$"
+"""Suffix that the CUDA runtime's exports put behind a call: cudaMemcpyAsync_v3020, ..._ptsz_v7000."""
+
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
+_HEAD = re.compile(r"^(?:(?:void|static|inline|__global__)\s+)+")
+
+
+def ns(value: int | None) -> str:
+    """A length of time in the unit that keeps it readable: 917 ns, 12.3 µs, 4.82 ms, 1.30 s."""
+    if value is None or value < 0:
+        return "n/a"
+    if value < 1_000:
+        return f"{value} ns"
+    for limit, size, unit in ((1_000_000, 1_000, "µs"), (1_000_000_000, 1_000_000, "ms")):
+        if value < limit:
+            return f"{_three(value / size)} {unit}"
+    return f"{_three(value / 1_000_000_000)} s"
+
+
+def size(value: int | None) -> str:
+    """Bytes in decimal units: 64 B, 1.57 MB."""
+    if value is None or value < 0:
+        return "n/a"
+    if value < 1_000:
+        return f"{value} B"
+    for limit, unit_size, unit in ((10**6, 10**3, "kB"), (10**9, 10**6, "MB"), (10**12, 10**9, "GB")):
+        if value < limit:
+            return f"{_three(value / unit_size)} {unit}"
+    return f"{_three(value / 10**12)} TB"
+
+
+def rate(num_bytes: int, dur_ns: int) -> str:
+    """Bytes over a time in GB/s (10^9 bytes): 11.3 GB/s; n/a where the time is 0."""
+    return "n/a" if dur_ns <= 0 or num_bytes < 0 else f"{_three(num_bytes / dur_ns)} GB/s"
+
+
+def percent(share: float | None) -> str:
+    """A share of 0..1 as percent with one decimal: 29.4 %."""
+    return "n/a" if share is None else f"{share * 100:.1f} %"
+
+
+def count(value: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: 1 kernel, 12,345 kernels."""
+    return f"{value:,} {noun if value == 1 else plural or noun + 's'}"
+
+
+def clip(text: str, width: int = 120) -> str:
+    """One line of at most ``width`` characters, with an ellipsis where it was cut."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _three(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+@lru_cache(maxsize=65_536)
+def short_kernel(name: str) -> str:
+    """A demangled kernel name without its template arguments, parameters and namespaces.
+
+    ``void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)`` becomes ``vectorized_elementwise_kernel``.
+    A name without C++ syntax stays as it is.
+    """
+    if "(" not in name and "<" not in name and "::" not in name:
+        return name
+    text = _HEAD.sub("", _ANONYMOUS.sub("anon", name).strip())
+    head, depth, out = "", 0, []
+    for char in text:
+        if char in "<([{":
+            if char == "(" and depth == 0 and out:
+                break
+            depth += 1
+        elif char in ">)]}":
+            depth = max(depth - 1, 0)
+        elif depth == 0:
+            out.append(char)
+    head = "".join(out).strip()
+    # A templated return type stands before the name: take what follows the last blank.
+    head = head.rsplit(" ", 1)[-1]
+    return head.rsplit("::", 1)[-1] or name
+
+
+_FAMILIES = (
+    ("collective", r"nccl|all_?reduce|all_?gather|reduce_?scatter|cross_device|rccl"),
+    ("attention", r"flash|fmha|attention|attn|paged|mha|mla|splitkv"),
+    ("moe", r"moe|expert|topk_?gating|grouped_gemm"),
+    ("gemm", r"gemm|gemv|nvjet|cutlass|cublas|matmul|\bmm\b|wgmma|xmma|s\d+gemm|splitk|dot_kernel|Cijk"),
+    ("norm", r"norm"),
+    ("rope", r"rotary|rope"),
+    ("quant", r"quant|fp8|int8|scaled"),
+    ("sampling", r"softmax|argmax|sample|top_?k|top_?p|multinomial|cumsum|radixSort|sort"),
+    ("kv_cache", r"reshape_and_cache|kv_?cache|cache_kernel"),
+    ("copy", r"copy|memcpy|memset|gather|scatter|index|cat(?:Array|_)|transpose|permute"),
+    ("elementwise", r"elementwise|act_and_mul|silu|gelu|add|mul|fill|triton_poi|unrolled"),
+)
+_FAMILY_PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _FAMILIES)
+
+
+@lru_cache(maxsize=65_536)
+def kernel_family(name: str) -> str:
+    """The family of a kernel by its name: gemm, attention, norm, ...; ``other`` where no pattern fits."""
+    return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name)), "other")
