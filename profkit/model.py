@@ -65,7 +65,7 @@ class RunMeta:
 
 @dataclass(frozen=True)
 class Trace:
-    """Frozen tables of one capture. Build it with :class:`profkit.ingest.builder.Builder`, never by hand."""
+    """Frozen tables of one capture. Build it with :class:`profkit.builder.Builder`, never by hand."""
 
     meta: RunMeta
     tables: Mapping[str, pa.Table]

@@ -117,7 +117,9 @@ def _dimension(name: str, doc: str, *columns: Column) -> Table:
 
 def _event(name: str, doc: str, *columns: Column) -> Table:
     common = (
-        _long("id", "Row number after the sort (start_ns, -dur_ns, track, source row); it survives filters and windows."),
+        _long(
+            "id", "Row number after the sort (start_ns, -dur_ns, track, source row); it survives filters and windows."
+        ),
         _ns("start_ns", "Start."),
         _ns("dur_ns", "Length; never negative."),
         _row("track", "tracks", "The lane it is drawn on."),

@@ -47,6 +47,10 @@ class Names:
     def rows(self, names: Iterable[str]) -> Ints:
         return np.fromiter((self.row(name) for name in names), np.int64)
 
+    def texts(self) -> list[str]:
+        """Texts by row, so far."""
+        return list(self._rows)
+
     def kernel(self, name: str, short: str = "", mangled: str = "") -> int:
         """A kernel's name: the source's short form is kept, else one is made."""
         row = self.row(name)
@@ -69,7 +73,13 @@ class Names:
             family[row] = text.kernel_family(all_texts[row])
         for row, symbol in self._mangled.items():
             mangled[row] = symbol
-        columns = [texts, base, pa.array(short, pa.string()), pa.array(mangled, pa.string()), pa.array(family, pa.string())]
+        columns = [
+            texts,
+            base,
+            pa.array(short, pa.string()),
+            pa.array(mangled, pa.string()),
+            pa.array(family, pa.string()),
+        ]
         return pa.Table.from_arrays(columns, schema=TABLES["names"].schema)
 
 
@@ -168,7 +178,9 @@ class Builder:
                 continue
             values = [part.pop(column.name) for part in parts]
             if column.type == pa.string():
-                out[column.name] = pa.chunked_array(values, pa.string()).combine_chunks() if values else pa.array([], pa.string())
+                out[column.name] = (
+                    pa.chunked_array(values, pa.string()).combine_chunks() if values else pa.array([], pa.string())
+                )
             elif len(values) == 1:
                 out[column.name] = values[0]
             else:
@@ -185,9 +197,14 @@ class Builder:
         reach = np.maximum(last - columns["start_ns"], 0) if table in ("spans", "calls", "syncs", "os_calls") else 0
         columns["dur_ns"] = np.where(open_rows, reach, columns["dur_ns"])
         columns["flags"] = np.where(open_rows, columns["flags"] | FLAG_OPEN_END, columns["flags"]).astype(np.int32)
-        what = text.count(count, "unclosed range") if table == "spans" else text.count(count, f"row of {table}", f"rows of {table}")
+        what = (
+            text.count(count, "unclosed range")
+            if table == "spans"
+            else text.count(count, f"row of {table}", f"rows of {table}")
+        )
         self.warnings.append(
-            f"{what} without an end: " + ("drawn to the end of the capture, " if table in ("spans", "calls") else "")
+            f"{what} without an end: "
+            + ("drawn to the end of the capture, " if table in ("spans", "calls") else "")
             + "not counted in durations"
         )
 
@@ -248,7 +265,9 @@ def _flag_device_rows(rows: dict[str, Any], calls: dict[str, Any]) -> None:
     call_key, row_key = pack([[calls["process"], rows["process"]], [calls["correlation"], rows["correlation"]]])
     known = np.flatnonzero(rows["correlation"] >= 0)
     call = first_match(call_key, row_key[known])
-    early = (call >= 0) & (start[known] < calls["start_ns"][call]) if len(calls["start_ns"]) else np.zeros(len(known), bool)
+    early = (
+        (call >= 0) & (start[known] < calls["start_ns"][call]) if len(calls["start_ns"]) else np.zeros(len(known), bool)
+    )
     rows["flags"][known[early]] |= FLAG_BEFORE_ITS_LAUNCH
 
 
@@ -267,5 +286,3 @@ def _frozen(table: str, columns: dict[str, Any]) -> pa.Table:
 
 def _frozen_missing(missing: dict[str, dict[int, str]]) -> dict[str, dict[int, str]]:
     return {table: dict(reasons) for table, reasons in missing.items()}
-
-

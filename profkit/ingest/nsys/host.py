@@ -1,0 +1,204 @@
+"""Host rows of an nsys export: CUDA calls, synchronisations, operating system calls, profiler overhead."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from profkit import text
+from profkit.arrays import first_match, pack
+from profkit.builder import Builder
+from profkit.ingest.nsys.identity import Identity
+from profkit.ingest.nsys.source import SqliteSource, ints, small, string_ids
+from profkit.model import Array, Ints
+from profkit.schema import SYNC_KINDS
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+DRIVER = "CUPTI_ACTIVITY_KIND_DRIVER"
+SYNCHRONIZATION = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
+OS_RUNTIME = "OSRT_API"
+OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+
+NONE_32 = 0xFFFFFFFF
+"""What CUPTI writes for "no stream" and "no event"."""
+
+_THREAD_ROW = {"start": ints("start", required=True), "end": ints("end", required=True), "globalTid": ints("globalTid")}
+_CALL = {
+    **_THREAD_ROW,
+    "eventClass": small("eventClass"),
+    "correlationId": ints("correlationId"),
+    "nameId": ints("nameId", required=True),
+    "returnValue": small("returnValue"),
+    "callchainId": ints("callchainId"),
+}
+_SYNC = {
+    "start": ints("start", required=True),
+    "end": ints("end", required=True),
+    "deviceId": small("deviceId"),
+    "contextId": small("contextId"),
+    "greenContextId": small("greenContextId"),
+    "streamId": ints("streamId"),
+    "correlationId": ints("correlationId"),
+    "globalPid": ints("globalPid"),
+    "syncType": small("syncType"),
+    "eventId": ints("eventId"),
+    "eventSyncId": ints("eventSyncId"),
+}
+_OS_CALL = {
+    **_THREAD_ROW,
+    "eventClass": small("eventClass"),
+    "nameId": ints("nameId", required=True),
+    "returnValue": ints("returnValue"),
+}
+_OVERHEAD = {**_THREAD_ROW, "nameId": ints("nameId"), "globalPid": ints("globalPid")}
+
+# eventClass: 0 runtime, 1 driver, 67 a copy of the same call made for its backtrace (would count double).
+_CLASS_RUNTIME, _CLASS_DRIVER = 0, 1
+
+# A synchronisation by the name of its call. nsys's own syncType is second: cudaStreamSynchronize has been seen there
+# as "stream wait".
+_SYNC_BY_CALL = (
+    (r"(?i)StreamWaitEvent", "stream_wait"),
+    (r"(?i)EventSynchronize|EventQuery", "event"),
+    (r"(?i)StreamSynchronize|StreamQuery", "stream"),
+    (r"(?i)(Device|Ctx|Thread)Synchronize", "context"),
+)
+_SYNC_BY_TYPE = {1: "event", 2: "stream_wait", 3: "stream", 4: "context"}
+
+
+def name_codes(source: SqliteSource, builder: Builder, ids: Array) -> Ints:
+    """Rows of names for StringIds ids, -1 where absent."""
+    distinct, inverse = np.unique(ids, return_inverse=True)
+    texts = string_ids(source, [distinct])
+    rows = np.fromiter((builder.names.row(texts[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct))
+    return rows[inverse]
+
+
+def read_calls(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    for table in (RUNTIME, DRIVER):
+        rows = source.fetch(table, _CALL)
+        if rows is None or not len(rows["start"]):
+            continue
+        event_class = rows.pop("eventClass", np.full(len(rows["start"]), int(table == DRIVER), np.int32))
+        keep = (event_class == _CLASS_RUNTIME) | (event_class == _CLASS_DRIVER)
+        if not keep.all():
+            rows = {key: values[keep] for key, values in rows.items()}
+            event_class = event_class[keep]
+        absent = np.full(len(event_class), -1, np.int64)
+        tid = rows.pop("globalTid", absent)
+        correlation = rows.pop("correlationId", absent)
+        builder.add(
+            "calls",
+            name=name_codes(source, builder, rows.pop("nameId")),
+            api=(event_class == _CLASS_DRIVER).astype(np.int8),
+            process=identity.processes(tid),
+            track=identity.threads(tid),
+            correlation=np.where(correlation > 0, correlation, -1),
+            return_code=rows.pop("returnValue", None),
+            stack=rows.pop("callchainId", None),
+            **_times(rows),
+        )
+
+
+def read_syncs(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    rows = source.fetch(SYNCHRONIZATION, _SYNC)
+    if rows is None or not len(rows["start"]):
+        return
+    n = len(rows["start"])
+    absent = np.full(n, -1, np.int64)
+    process = identity.processes(rows.get("globalPid", absent))
+    correlation = rows.get("correlationId", absent)
+    call = _calls_of(source, process, correlation, identity)
+    kind = np.full(n, -1, np.int8)
+    for code, word in _SYNC_BY_TYPE.items():
+        kind[rows["syncType"] == code] = SYNC_KINDS.index(word)
+    by_call = _kinds_by_call(source, call["nameId"])
+    kind = np.where(by_call >= 0, by_call, kind)
+    stream = rows.get("streamId", absent)
+    on_stream = (stream >= 0) & (stream != NONE_32)
+    stream_track = absent.copy()
+    if on_stream.any():
+        stream_track[on_stream], _ = identity.stream_tracks({key: values[on_stream] for key, values in rows.items()})
+    thread_track = identity.threads(call["globalTid"])
+    builder.add(
+        "syncs",
+        kind=kind,
+        process=process,
+        correlation=np.where(correlation > 0, correlation, -1),
+        track=np.where(stream_track >= 0, stream_track, thread_track),
+        thread_track=thread_track,
+        stream_track=stream_track,
+        event=_without_none(rows.get("eventId", absent)),
+        event_sync=_without_none(rows.get("eventSyncId", absent)),
+        **_times(rows),
+    )
+
+
+def read_os_calls(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    rows = source.fetch(OS_RUNTIME, _OS_CALL)
+    if rows is None or not len(rows["start"]):
+        return
+    tid = rows.get("globalTid", np.full(len(rows["start"]), -1, np.int64))
+    builder.add(
+        "os_calls",
+        name=name_codes(source, builder, rows["nameId"]),
+        event_class=rows.get("eventClass", 27),
+        return_code=rows.get("returnValue"),
+        process=identity.processes(tid),
+        track=identity.threads(tid),
+        **_times(rows),
+    )
+
+
+def read_overheads(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    for table in OVERHEADS:
+        rows = source.fetch(table, _OVERHEAD)
+        if rows is None or not len(rows["start"]):
+            continue
+        absent = np.full(len(rows["start"]), -1, np.int64)
+        tid = rows.get("globalTid", absent)
+        builder.add(
+            "overheads",
+            name=name_codes(source, builder, rows.get("nameId", absent)),
+            process=identity.processes(tid),
+            track=identity.threads(tid),
+            kind="profiler" if table.startswith("PROFILER") else "driver",
+            **_times(rows),
+        )
+
+
+def _times(rows: dict[str, Any]) -> dict[str, Array]:
+    start, end = rows["start"], rows["end"]
+    return {"start_ns": start, "dur_ns": np.where(end < 0, -1, end - start)}
+
+
+def _without_none(values: Array) -> Array:
+    return np.where(values == NONE_32, -1, values)
+
+
+def _calls_of(source: SqliteSource, process: Ints, correlation: Array, identity: Identity) -> dict[str, Array]:
+    """Name id and thread of the call of each (process, correlation), -1 where it was not recorded."""
+    out = {"nameId": np.full(len(process), -1, np.int64), "globalTid": np.full(len(process), -1, np.int64)}
+    wanted = {"globalTid": ints("globalTid"), "correlationId": ints("correlationId"), "nameId": ints("nameId")}
+    calls = source.fetch(RUNTIME, wanted)
+    if calls is None or len(calls) < len(wanted):
+        return out
+    keys, asked = pack([[identity.processes(calls["globalTid"]), process], [calls["correlationId"], correlation]])
+    at = first_match(keys, asked)
+    for name in out:
+        out[name] = np.where((at >= 0) & (correlation > 0), calls[name][at] if len(calls[name]) else -1, -1)
+    return out
+
+
+def _kinds_by_call(source: SqliteSource, name_ids: Array) -> Array:
+
+    distinct, inverse = np.unique(name_ids, return_inverse=True)
+    texts = string_ids(source, [distinct])
+    out = np.full(len(distinct), -1, np.int8)
+    for i, name_id in enumerate(distinct.tolist()):
+        base = re.sub(text.CALL_SUFFIX, "", texts.get(name_id, ""))
+        word = next((word for pattern, word in _SYNC_BY_CALL if re.search(pattern, base)), None)
+        out[i] = SYNC_KINDS.index(word) if word else -1
+    return out[inverse]

@@ -1,0 +1,169 @@
+"""NVTX ranges and marks of an nsys export.
+
+Read: push/pop and start/end ranges, marks, domain and category names, payloads of plain types. Not read: payload
+structures (binaryData), resource names. A range whose ``end`` is NULL was never closed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from profkit.arrays import key_of
+from profkit.builder import Builder
+from profkit.ingest.nsys.identity import Identity
+from profkit.ingest.nsys.source import NO_INT, SqliteSource, decode, floats, ints, payload, small, string_ids, texts
+from profkit.model import Array, Ints
+from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS
+from profkit.stages import find_stages
+
+NVTX = "NVTX_EVENTS"
+
+# eventType, with the twins that text files of NVTX ranges give (65, 70, 71).
+_KINDS = {59: "push_pop", 70: "push_pop", 60: "start_end", 71: "start_end", 34: "mark", 65: "mark"}
+_CATEGORY, _DOMAIN = 33, 75
+
+_COLUMNS = {
+    "start": ints("start", required=True),
+    "end": ints("end", required=True),
+    "eventType": small("eventType", required=True),
+    "category": ints("category"),
+    "text": texts("text"),
+    "textId": ints("textId"),
+    "globalTid": ints("globalTid"),
+    "endGlobalTid": ints("endGlobalTid"),
+    "domainId": ints("domainId"),
+    "int64Value": payload("int64Value"),
+    "uint64Value": payload("uint64Value"),
+    "int32Value": payload("int32Value"),
+    "uint32Value": payload("uint32Value"),
+    "doubleValue": floats("doubleValue"),
+    "floatValue": floats("floatValue"),
+}
+_PAYLOADS = (
+    ("int64Value", "int"), ("uint64Value", "uint"), ("int32Value", "int"), ("uint32Value", "uint"),
+    ("doubleValue", "float"), ("floatValue", "float"),
+)  # fmt: skip
+
+
+def read_spans(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    rows = source.fetch(NVTX, _COLUMNS)
+    if rows is None or not len(rows["start"]):
+        return
+    n = len(rows["start"])
+    event_type = rows.pop("eventType")
+    absent = np.full(n, -1, np.int64)
+    tid = rows.pop("globalTid", absent)
+    process = identity.processes(tid)
+    name = _names(source, builder, rows.pop("text", None), rows.pop("textId", absent))
+    domain_id = np.maximum(rows.pop("domainId", absent), 0)
+    category_id = np.maximum(rows.pop("category", absent), 0)
+    domain = _named(builder, event_type == _DOMAIN, [process, domain_id], name, domain_id, "domain")
+    category = _named(
+        builder, event_type == _CATEGORY, [process, domain_id, category_id], name, category_id, "category"
+    )
+
+    kind = np.full(n, -1, np.int8)
+    for code, word in _KINDS.items():
+        kind[event_type == code] = SPAN_KINDS.index(word)
+    keep = np.flatnonzero(kind >= 0)
+    kind, name, domain, category, tid = kind[keep], name[keep], domain[keep], category[keep], tid[keep]
+    start, end = rows["start"][keep], rows["end"][keep]
+    # A mark is a point: some exports leave its end NULL, some repeat its start.
+    end = np.where(kind == SPAN_KINDS.index("mark"), start, end)
+    track = identity.threads(tid)
+    end_tid = rows.pop("endGlobalTid", absent)[keep]
+    payloads = _payloads({key: values[keep] for key, values in rows.items() if key.endswith("Value")}, len(keep))
+    add_spans(
+        builder,
+        kind=kind,
+        name=name,
+        domain=domain,
+        category=category,
+        track=track,
+        start_ns=start,
+        dur_ns=np.where(end < 0, -1, end - start),
+        end_track=np.where(end_tid == -1, track, identity.threads(end_tid)),
+        **payloads,
+    )
+
+
+def add_spans(builder: Builder, **columns: Any) -> None:
+    """Add spans with their stage; a payload in a stage's name counts where the range carries none of its own."""
+    stage, value, has_value = find_stages(
+        builder.names.texts(), columns["name"], columns["domain"], columns["category"]
+    )
+    columns["stage"] = np.where(columns["kind"] == SPAN_KINDS.index("mark"), -1, stage)
+    fill = has_value & (columns["payload_kind"] == 0)
+    columns["payload_kind"] = np.where(fill, PAYLOAD_KINDS.index("int"), columns["payload_kind"]).astype(np.int8)
+    columns["payload_int"] = np.where(fill, value, columns["payload_int"])
+    builder.add("spans", **columns)
+
+
+def _names(source: SqliteSource, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
+    """Rows of names: the inline text, else the registered string, else ``<unknown #id>``."""
+    out = np.full(len(text_id), -1, np.int64)
+    distinct, inverse = np.unique(text_id, return_inverse=True)
+    registered = string_ids(source, [distinct])
+    codes = np.fromiter(
+        (builder.names.row(registered[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct)
+    )
+    out = codes[inverse]
+    if inline is not None:
+        encoded = inline.combine_chunks().dictionary_encode()
+        rows = np.fromiter(
+            (builder.names.row(decode(raw)) if raw else -1 for raw in encoded.dictionary.to_pylist()), np.int64
+        )
+        if len(rows):
+            text_row = rows[encoded.indices.to_numpy()]
+            out = np.where(text_row >= 0, text_row, out)
+    nameless = out < 0
+    if nameless.any():
+        out[nameless] = builder.names.row("")
+    return out
+
+
+def _named(builder: Builder, is_name: Array, key: list[Array], name: Ints, number: Array, word: str) -> Ints:
+    """Rows of names for numbered domains or categories: by their naming row in the same process, else ``domain 7``.
+
+    0 is the default domain or no category: -1.
+    """
+    keys = key_of(*key)
+    known = {int(k): int(v) for k, v in zip(keys[is_name], name[is_name], strict=True)}
+    distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    rows = np.full(len(distinct), -1, np.int64)
+    for i, row in enumerate(first.tolist()):
+        if number[row] > 0:
+            rows[i] = known.get(int(distinct[i]), -1)
+            if rows[i] < 0:
+                rows[i] = builder.names.row(f"{word} {int(number[row])}")
+    return rows[inverse]
+
+
+def _payloads(columns: dict[str, Array], n: int) -> dict[str, Any]:
+    """The payload of each row. Exports of 2021 and before fill every column with 0 for "none"."""
+    filled = [key for key in columns if (columns[key] != (NO_INT if columns[key].dtype.kind == "i" else np.inf)).all()]
+    kind = np.zeros(n, np.int8)
+    value = np.full(n, -1, np.int64)
+    real = np.full(n, -1.0)
+    words: dict[int, str] = {}
+    if len(filled) < 2 or len(filled) < len(columns):
+        for key, word in _PAYLOADS:
+            if key not in columns:
+                continue
+            got = (columns[key] != (np.inf if word == "float" else NO_INT)) & (kind == 0)
+            kind[got] = PAYLOAD_KINDS.index(word)
+            (real if word == "float" else value)[got] = columns[key][got]
+            if key == "uint64Value":
+                # SQLite has no unsigned integers: a negative one is over 2^63.
+                words.update({int(i): str((1 << 64) + int(value[i])) for i in np.flatnonzero(got & (value < 0))})
+    out: dict[str, Any] = {"payload_kind": kind, "payload_int": value, "payload_float": real}
+    if words:
+        text = np.full(n, "", object)
+        for row, digits in words.items():
+            text[row] = digits
+        out["payload_text"] = pc.cast(pa.array(text, pa.string()), pa.string())
+    return out
