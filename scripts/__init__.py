@@ -1,0 +1,1 @@
+"""What the project runs to build its own data and check itself; none of it is part of the package."""
