@@ -1,0 +1,91 @@
+"""``profkit trace``: run a program under a profiler, and say what was found."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import typer
+
+from profkit.cli import Command
+from profkit.errors import ProfkitError, UsageError
+
+
+def trace(
+    ctx: typer.Context,
+    output: Path | None = typer.Option(
+        None, "-o", "--output", help="NAME of the files. Default: profkit-PROGRAM-DATE-TIME in the current folder."
+    ),
+    force: bool = typer.Option(False, "--force", help="Overwrite files of that name."),
+    profiler: str = typer.Option("auto", "--profiler", help="nsys, torch, or auto: nsys where it is installed."),
+    nsys: Path | None = typer.Option(None, "--nsys", help="nsys, or its folder. Default: NSYS_DIR, PATH, /opt/nvidia."),
+    grace: float = typer.Option(10.0, "--grace", min=0, help="Seconds for nsys to write its report after a signal."),
+    steps: int = typer.Option(200, "--steps", min=1, help="PyTorch profiler: stop after so many decode/prefill steps."),
+    seconds: float = typer.Option(60.0, "--seconds", min=0, help="PyTorch profiler: stop after so many seconds."),
+    children: bool | None = typer.Option(
+        None,
+        "--children/--no-children",
+        help="PyTorch profiler: record Python child processes. Default: launchers only.",
+    ),
+) -> None:
+    """Run a program under Nsight Systems, or under the PyTorch profiler where there is no nsys.
+
+    Flags that are not listed here go to nsys. The program's arguments, streams and exit code are its own: 128+n if
+    signal n ended it, 125 if profkit failed, 126 if the program cannot be executed, 127 if it was not found.
+    """
+    from profkit.capture.interpreter import label_of
+    from profkit.capture.trace import Options, record
+
+    command: list[str] = ctx.obj or []
+    if not command:
+        raise UsageError("no program: profkit trace [FLAGS] -- PROGRAM ARGUMENTS")
+    if profiler not in ("auto", "nsys", "torch"):
+        raise UsageError(f"--profiler {profiler}: must be auto, nsys or torch")
+    name = output or Path(f"profkit-{label_of(command)}-{datetime.now():%Y%m%d-%H%M%S}")
+    options = Options(
+        name, force, profiler, nsys, tuple(ctx.args), grace_s=grace, steps=steps, seconds=seconds, children=children
+    )
+    recording = record(command, options, say)
+    code, own, problem = recording.code, recording.own, recording.problem
+    for path in recording.outputs:
+        if not report(path) and not problem:
+            problem = f"{path} was recorded but could not be opened"
+            code, own = (code, own) if code else (125, False)
+    if problem:
+        say(problem)
+    if code:
+        say(f"exit code {code} is the program's own" if own else f"exit code {code} is profkit's, not the program's")
+    raise typer.Exit(code)
+
+
+def report(path: Path) -> bool:
+    """Print headline and findings of what was recorded; False, after one line, if it cannot be opened."""
+    try:
+        from profkit.api import check
+
+        result = check(path)
+    except ProfkitError as error:
+        say(f"{path}: {error.message}")
+        return False
+    except Exception as error:  # a bug behind this call must not cost the program's exit code
+        say(f"{path}: {type(error).__name__}: {error}")
+        return False
+    say(f"{path}: {result.headline}")
+    for finding in result.findings:
+        say(f"  {finding.severity} {finding.code}: {finding.message}")
+    return True
+
+
+def say(text: str) -> None:
+    """One remark, on stderr: stdout is the program's."""
+    print(f"profkit: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+COMMAND = Command(
+    name="trace",
+    run=trace,
+    example="profkit trace -o run1 -- python generate.py --batch 8",
+    aliases=("profile",),
+    takes_program=True,
+)
