@@ -6,7 +6,7 @@ whole, a parent for each span.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -109,6 +109,10 @@ class Builder:
             self._dimensions[table].append({c.name: values.get(c.name, _absent(c)) for c in columns})
         return row
 
+    def row_of(self, table: str, key: Any) -> int:
+        """Row that :meth:`dimension` made for ``key``, -1 if it made none."""
+        return self._keys.get((table, key), -1)
+
     def set_dimension(self, table: str, row: int, **values: Any) -> None:
         """Fill columns of a row that :meth:`dimension` made."""
         self._dimensions[table][row].update(values)
@@ -137,6 +141,46 @@ class Builder:
         part = {c.name: _column(c, columns.get(c.name), n) for c in TABLES[table].columns if c.name != "id"}
         if n:
             self._events.setdefault(table, []).append(part)
+
+    def distinct(self, table: str, column: str) -> list[int]:
+        """Distinct values of an integer column so far."""
+        parts = self._events.get(table, [])
+        return sorted({int(value) for part in parts for value in np.unique(part[column])})
+
+    def count_calls(self, match: Callable[[str], bool]) -> int:
+        """Number of calls whose name satisfies ``match``."""
+        wanted = [row for row, name in enumerate(self.names.texts()) if match(name)]
+        return sum(int(np.isin(part["name"], wanted).sum()) for part in self._events.get("calls", []))
+
+    def shift_to_origin(self) -> int:
+        """Subtract the earliest start from all event times, and return it: for sources with absolute times."""
+        parts = [part for name in EVENT_TABLES for part in self._events.get(name, [])]
+        origin = min((int(part["start_ns"].min()) for part in parts), default=0)
+        for part in parts:
+            part["start_ns"] = part["start_ns"] - origin
+        return origin
+
+    def own_device_rows(self, processes: list[int]) -> int:
+        """Give device rows without a process the one whose calls hold their correlation id.
+
+        With one process it is that one. Returns how many rows no single process could be found for.
+        """
+        keys = {
+            process: np.concatenate(
+                [part["correlation"][part["process"] == process] for part in self._events.get("calls", [])] or [[]]
+            ).astype(np.int64)
+            for process in processes
+        }
+        unclear = 0
+        for part in (part for table in (*DEVICE_TABLES, "syncs") for part in self._events.get(table, [])):
+            if len(processes) == 1:
+                part["process"] = np.full(len(part["start_ns"]), processes[0], np.int32)
+                continue
+            hits = np.stack([first_match(keys[p], part["correlation"]) >= 0 for p in processes] or [np.zeros(0, bool)])
+            single = hits.sum(axis=0) == 1
+            part["process"] = np.where(single, np.asarray(processes)[hits.argmax(axis=0)], -1).astype(np.int32)
+            unclear += int((~single).sum())
+        return unclear
 
     def miss(self, table: str, reason: str, process: int = EVERY_PROCESS) -> None:
         """Say why a table holds nothing: not captured is not empty."""
