@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profkit.capture import nsys
@@ -34,9 +33,11 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 # nsys prints its own progress to stdout, so it gets our stderr there; the program gets the real stdout back, as an
 # inherited descriptor or, where nsys closes those, by its place in /proc. The first line tells us that it was started.
+# ``true``, because a failed redirection of ``:`` ends a POSIX shell.
 _SHIM = """: >"$0"
-if {{ : >&{fd}; }} 2>/dev/null; then exec "$@" >&{fd} {fd}>&-; fi
-if {{ : >>{proc}; }} 2>/dev/null; then exec "$@" >>{proc}; fi
+for out in {places}; do
+  if eval "true >$out" 2>/dev/null; then eval 'exec "$@"' ">$out"; fi
+done
 exec "$@"
 """
 
@@ -113,16 +114,29 @@ def _run(
         env.setdefault("NSYS_NVTX_PROFILER_REGISTER_ONLY", "0")
     full = [str(tool), "profile", *profile_flags(flags, name, force=force, version=version)]
     try:
-        # One digit is all that a POSIX shell takes, and these two are ours alone: nothing else has been opened yet.
         fd = fcntl.fcntl(sys.__stdout__ or 1, fcntl.F_DUPFD, 3)
     except OSError:
         return run([*full, *command], env, grace_s=grace_s, say=say)
     os.set_inheritable(fd, True)
     try:
-        shim = _SHIM.format(fd=min(fd, 9), proc=shlex.quote(f"/proc/{os.getpid()}/fd/1"))
-        return run([*full, "sh", "-c", shim, str(started), *command], env, stdout=2, grace_s=grace_s, say=say)
+        # One digit is all that a POSIX shell takes.
+        places = [f"'&{fd} {fd}>&-'"] if fd <= 9 else []
+        shim = _SHIM.format(places=" ".join([*places, f"'>/proc/{os.getpid()}/fd/1'"]))
+        shimmed = ["sh", "-c", shim, str(started), *_same_pwd(env), *command]
+        return run([*full, *shimmed], env, stdout=2, grace_s=grace_s, say=say)
     finally:
         os.close(fd)
+
+
+def _same_pwd(env: Mapping[str, str]) -> list[str]:
+    """What gives the program its PWD back where that is not the current folder: a shell puts it right on its own."""
+    pwd = env.get("PWD")
+    if pwd is None:
+        return ["env", "-u", "PWD"]
+    try:
+        return [] if Path(pwd).is_absolute() and Path(pwd).samefile(".") else ["env", f"PWD={pwd}"]
+    except OSError:
+        return ["env", f"PWD={pwd}"]
 
 
 def _collect(tool: Path, version: str, name: Path, new: Sequence[Path], ended: Ended) -> tuple[list[Path], str]:
