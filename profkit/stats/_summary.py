@@ -1,0 +1,170 @@
+"""Statistics by name, the body of every ``*_sum`` report: count, total, average, median, extremes, deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from profkit import text
+from profkit.errors import InputError
+from profkit.model import Array, Ints, Mask, Trace
+from profkit.schema import NOT_WHOLE
+from profkit.stats import Column, Listing
+
+Floats = npt.NDArray[np.float64]
+
+_LIMIT = 1 << 63
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Statistics of the values of each group, in their own unit; ``code`` says which group an entry is of."""
+
+    code: Ints
+    count: Ints
+    total: Ints
+    average: Floats
+    median: Floats
+    minimum: Ints
+    maximum: Ints
+    deviation: Floats
+    """Sample standard deviation (divided by n - 1); 0 for a single value."""
+
+
+def summarize(codes: Array, values: Array) -> Groups:
+    """Statistics of ``values`` by group, for the groups that occur, by ascending code; one pass over sorted values.
+
+    Raises InputError where the values add up to more than an int64 holds: no sound trace does.
+    """
+    codes, values = _sorted_within(np.asarray(codes, np.int64), np.asarray(values, np.int64))
+    _check_sum(values)
+    first = np.flatnonzero(np.diff(codes, prepend=-1))
+    count = np.diff(first, append=len(values))
+    last = first + count - 1
+    total = np.add.reduceat(values, first) if len(first) else first
+    lower, upper = values[first + (count - 1) // 2], values[first + count // 2]
+    return Groups(
+        code=codes[first],
+        count=count,
+        total=total,
+        average=total / count,
+        median=lower + (upper - lower) / 2,
+        minimum=values[first],
+        maximum=values[last],
+        deviation=_deviation(values, first, count, total),
+    )
+
+
+def _sorted_within(codes: Ints, values: Ints) -> tuple[Ints, Ints]:
+    """Both arrays sorted by (code, value); codes are not negative."""
+    if not len(codes):
+        return codes, values
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if (int(codes.max()) + 1) * span < _LIMIT:  # sorting one plain key is several times faster than lexsort
+        keys = np.sort(codes * span + (values - low))
+        codes = keys // span
+        return codes, keys - codes * span + low
+    order = np.lexsort((values, codes))
+    return codes[order], values[order]
+
+
+def _check_sum(values: Ints) -> None:
+    if len(values) and int(values.max()) * len(values) >= _LIMIT and float(values.sum(dtype=np.float64)) >= _LIMIT:
+        raise InputError("the values of one column add up to more than 2^63: the trace is damaged")
+
+
+def _deviation(values: Ints, first: Ints, count: Ints, total: Ints) -> Floats:
+    """Sample standard deviation of each group.
+
+    Squares are of the distances to the whole part of the average, which are exact integers: no cancellation. What that
+    whole part cuts off is total % count, and is taken back exactly.
+    """
+    if not len(first):
+        return np.zeros(0)
+    whole = total // count
+    rest = (total - whole * count).astype(np.float64)
+    apart = (values - np.repeat(whole, count)).astype(np.float64)
+    squares = np.add.reduceat(apart * apart, first) - rest * rest / count
+    deviation: Floats = np.sqrt(np.maximum(squares, 0.0) / np.maximum(count - 1, 1))
+    return deviation
+
+
+def by_label(trace: Trace, names: Array, label: Callable[[str], str] = str) -> tuple[Ints, list[str]]:
+    """Group code of each row and the label of each code, from rows of ``names`` (-1: a row without a name)."""
+    shifted = names.astype(np.int64) + 1
+    used = np.flatnonzero(np.bincount(shifted))
+    codes: dict[str, int] = {}
+    lookup = np.zeros(int(used.max(initial=0)) + 1, np.int64)
+    for row in used.tolist():
+        lookup[row] = codes.setdefault(label(trace.name(row - 1)), len(codes))
+    return lookup[shifted], list(codes)
+
+
+def whole_rows(trace: Trace, table: str) -> tuple[Mask, tuple[str, ...]]:
+    """Rows that have a length of their own, and a remark if others do not: those are not counted as whole."""
+    whole: Mask = (trace.array(table, "flags") & NOT_WHOLE) == 0
+    left_out = len(whole) - int(whole.sum())
+    if not left_out:
+        return whole, ()
+    return whole, (f"{text.count(left_out, 'row', 'rows')} of {table} left out: not seen from start to end",)
+
+
+def time_columns(count_title: str, count_key: str, name_title: str = "Name") -> tuple[Column, ...]:
+    """Columns of a summary of times."""
+    return (
+        Column("Time (%)", "time_percent", 1),
+        Column("Total Time (ns)", "total_time_ns"),
+        Column(count_title, count_key),
+        Column("Avg (ns)", "avg_ns", 1),
+        Column("Med (ns)", "med_ns", 1),
+        Column("Min (ns)", "min_ns"),
+        Column("Max (ns)", "max_ns"),
+        Column("StdDev (ns)", "stddev_ns", 1),
+        Column(name_title, name_title.lower()),
+    )
+
+
+def size_columns() -> tuple[Column, ...]:
+    """Columns of a summary of sizes: MB are 10^6 bytes."""
+    spread = [(title, f"{title.lower()}_bytes") for title in ("Avg", "Med", "Min", "Max", "StdDev")]
+    return (
+        Column("Total (MB)", "total_bytes", 3, 10**6),
+        Column("Count", "count"),
+        *(Column(f"{title} (MB)", key, 3, 10**6) for title, key in spread),
+        Column("Operation", "operation"),
+    )
+
+
+def time_summary(
+    columns: tuple[Column, ...], codes: Array, labels: list[str], dur_ns: Array, remarks: tuple[str, ...] = ()
+) -> Listing:
+    """A summary of times by label; the share is of the listed total, not of the capture."""
+    groups = summarize(codes, dur_ns)
+    listed = int(groups.total.sum())
+    percent = groups.total.astype(np.float64) * 100 / listed if listed else np.zeros(len(groups.total))
+    return _listing(columns, (percent, groups.total, groups.count), groups, labels, remarks)
+
+
+def size_summary(codes: Array, labels: list[str], num_bytes: Array, remarks: tuple[str, ...] = ()) -> Listing:
+    """A summary of sizes by label."""
+    groups = summarize(codes, num_bytes)
+    return _listing(size_columns(), (groups.total, groups.count), groups, labels, remarks)
+
+
+def _listing(
+    columns: tuple[Column, ...], head: tuple[Array, ...], groups: Groups, labels: list[str], remarks: tuple[str, ...]
+) -> Listing:
+    """Rows by total, largest first; equal totals by count, then by label."""
+    named = [labels[code] for code in groups.code.tolist()]
+    order = np.asarray(
+        sorted(range(len(named)), key=lambda i: (-groups.total[i], groups.count[i], named[i])), dtype=np.int64
+    )
+    spread = (groups.average, groups.median, groups.minimum, groups.maximum, groups.deviation)
+    numbers = [pa.array(column[order]) for column in (*head, *spread)]
+    names = pa.array([named[i] for i in order.tolist()], pa.string()).dictionary_encode()
+    return Listing(columns, (*numbers, names), remarks)
