@@ -115,6 +115,9 @@ class Stage(Range, frozen=True, eq=False, gc=False):
             index(self.payload)
 
 
+_PLAIN = {name: Range(name) for name in STAGES}
+
+
 def stage(name: str, payload: int | None = None) -> Range:
     """The range of stage ``name``, with a payload in the stage's unit (see the module) or without.
 
@@ -122,7 +125,10 @@ def stage(name: str, payload: int | None = None) -> Range:
     """
     if type(payload) is int and name in _attributes:
         return Range(name, payload)
-    return Stage(name, None if payload is None else index(payload))
+    plain = _PLAIN.get(name)
+    if plain is None:
+        raise ValueError(_unknown(name))
+    return plain if payload is None else plain.of(payload)
 
 
 def request(request_id: int, prompt_tokens: int | None = None) -> Request:

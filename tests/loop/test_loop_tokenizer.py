@@ -24,18 +24,18 @@ def any_text(draw: random.Random) -> str:
 TEXTS = ["", " ", "\n\t \r\n", "<|end|>", "a\x00b", "e\u0301", *map(any_text, map(random.Random, range(300)))]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_every_text_comes_back_the_same(text: str) -> None:
-    ids = encode(text)
-    assert decode(ids) == text
-    assert all(0 <= token < VOCABULARY_SIZE for token in ids)
+def test_every_text_comes_back_the_same() -> None:
+    for text in TEXTS:
+        ids = encode(text)
+        assert decode(ids) == text
+        assert all(0 <= token < VOCABULARY_SIZE for token in ids)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_stream_gives_the_text_of_its_tokens(text: str) -> None:
-    stream = TextStream()
-    pieces = [stream.push(token) for token in encode(text)]
-    assert "".join(pieces) + stream.flush() == text
+def test_a_stream_gives_the_text_of_its_tokens() -> None:
+    for text in TEXTS:
+        stream = TextStream()
+        pieces = [stream.push(token) for token in encode(text)]
+        assert "".join(pieces) + stream.flush() == text
 
 
 def test_a_stream_holds_back_an_unfinished_character() -> None:
