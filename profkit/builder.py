@@ -127,11 +127,11 @@ class Builder:
         return sum(len(part["start_ns"]) for part in self._events.get(table, []))
 
     def add(self, table: str, **columns: Any) -> None:
-        """Add rows of an event or long table: arrays of one length, scalars for all rows; the rest is absent.
+        """Add rows of an event or long table: arrays of one length, scalars for all rows; the rest, or None, is absent.
 
         A negative ``dur_ns`` means that the row was not seen to end.
         """
-        lengths = {len(v) for v in columns.values() if not isinstance(v, int | float | str | bool)}
+        lengths = {len(v) for v in columns.values() if v is not None and not isinstance(v, int | float | str | bool)}
         if len(lengths) > 1:
             raise ValueError(f"columns of {table} differ in length: {sorted(lengths)}")
         n = lengths.pop() if lengths else 1
