@@ -86,5 +86,5 @@ def _print(answers: list[Answer], output: Format) -> None:
 COMMAND = Command(
     name="stats",
     run=stats,
-    example="profkit stats run.sqlite cuda_gpu_kern_sum cuda_api_sum --format csv",
+    example="profkit stats run.sqlite cuda_api_sum --format csv",
 )

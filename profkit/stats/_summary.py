@@ -114,6 +114,16 @@ def whole_rows(trace: Trace, table: str) -> tuple[Mask, tuple[str, ...]]:
     return whole, (f"{text.count(left_out, 'row', 'rows')} of {table} left out: not seen from start to end",)
 
 
+def graphs_recorded_whole(trace: Trace) -> tuple[str, ...]:
+    """A remark for graph launches recorded as one piece: their kernels are busy time that no report lists."""
+    graphs = trace.rows("graphs")
+    if not graphs:
+        return ()
+    total = int(trace.array("graphs", "dur_ns").sum())
+    launches = text.count(graphs, "CUDA graph launch", "CUDA graph launches")
+    return (f"the kernels of {launches} ({text.ns(total)}) are not listed: each was recorded as one piece",)
+
+
 def time_columns(count_title: str, count_key: str, name_title: str = "Name") -> tuple[Column, ...]:
     """Columns of a summary of times."""
     return (

@@ -11,15 +11,14 @@ from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE
 from profkit.stats import Column, Listing, Report
 from profkit.stats._memory_ops import KIND_LABELS, MEMSET, operations
-from profkit.stats._summary import by_label
+from profkit.stats._summary import by_label, graphs_recorded_whole
 
 _NS_PER_S = 1_000_000_000
 
 
 def build(trace: Trace) -> Listing:
-    tracks = np.concatenate([trace.array(table, "track") for table in ("kernels", "copies")])
-    start_ns = np.concatenate([trace.array(table, "start_ns") for table in ("kernels", "copies")])
-    order = np.argsort(start_ns, kind="stable")
+    tracks = _both(trace, "track")
+    order = np.argsort(_both(trace, "start_ns"), kind="stable")
     columns = [*_time_columns(trace), *_launch_columns(trace), *_copy_columns(trace)]
     columns += [*_place_columns(trace, tracks), _name_column(trace)]
     if not _has_green_contexts(trace, tracks):
@@ -27,7 +26,11 @@ def build(trace: Trace) -> Listing:
             _before_green_contexts(column, values) for column, values in columns if column.key != "green_context"
         ]
     take = pa.array(order)
-    return Listing(tuple(column for column, _ in columns), tuple(values.take(take) for _, values in columns))
+    return Listing(
+        columns=tuple(column for column, _ in columns),
+        values=tuple(values.take(take) for _, values in columns),
+        remarks=graphs_recorded_whole(trace),
+    )
 
 
 def _both(trace: Trace, column: str) -> Array:
@@ -144,6 +147,6 @@ REPORT = Report(
     former_name="gputrace",
     title="CUDA GPU Trace",
     what="GPU kernels or memory operations",
-    tables=("kernels", "copies"),
+    tables=("kernels", "copies", "graphs"),
     build=build,
 )
