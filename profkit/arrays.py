@@ -61,6 +61,13 @@ def first_match(keys: Ints, wanted: Ints) -> Ints:
     return out
 
 
+def distinct(codes: Array) -> Ints:
+    """Distinct values of small non-negative codes, in order, -1 left out; no sort."""
+    if not len(codes):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.bincount(codes.astype(np.int64) + 1)[1:])
+
+
 def sort_order(start: Ints, dur: Ints, track: Array) -> Ints:
     """Order by (start, -dur, track, row): an enclosing row stands before what it encloses."""
     if len(start) < 2:

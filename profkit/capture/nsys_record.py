@@ -35,8 +35,8 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 # inherited descriptor or, where nsys closes those, by its place in /proc. The first line tells us that it was started.
 # ``true``, because a failed redirection of ``:`` ends a POSIX shell.
 _SHIM = """: >"$0"
-for out in {places}; do
-  if eval "true >$out" 2>/dev/null; then eval 'exec "$@"' ">$out"; fi
+for _profkit_out in {places}; do
+  if eval "true >$_profkit_out" 2>/dev/null; then eval 'exec "$@"' ">$_profkit_out"; fi
 done
 exec "$@"
 """

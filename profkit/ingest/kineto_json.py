@@ -72,7 +72,9 @@ def read(path: Path) -> Trace:
             name, options = _HANDLERS[category]
             getattr(tables, name)(builder, lanes, events, **options)
     if lanes is None or not any(builder.count(table) for table in ("kernels", "copies", "calls", "spans", "syncs")):
-        raise InputError(f"{path}: no timed events in this trace" + (f" (ignored: {_listed(ignored)})" if ignored else ""))
+        raise InputError(
+            f"{path}: no timed events in this trace" + (f" (ignored: {_listed(ignored)})" if ignored else "")
+        )
     lanes.finish(top.get("deviceProperties"), _rank(top, builder))
     _own_device_rows(builder)
     _say_what_is_missing(builder, top)
@@ -143,7 +145,9 @@ def _own_device_rows(builder: Builder) -> None:
         callers = [0]
     unclear = builder.own_device_rows(callers) if callers else 0
     if unclear:
-        builder.warnings.append(f"{unclear} GPU rows could not be given to one process: their correlation id is not unique")
+        builder.warnings.append(
+            f"{unclear} GPU rows could not be given to one process: their correlation id is not unique"
+        )
 
 
 def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
@@ -161,7 +165,11 @@ def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
             why = "no GPU activity in this trace: it ran on the CPU, or the profiler was not asked for CUDA"
         for table in ("kernels", "copies", "graphs"):
             builder.miss(table, why)
-    for table, what in (("calls", "CUDA calls"), ("spans", "operators or annotations"), ("syncs", "synchronisation records")):
+    for table, what in (
+        ("calls", "CUDA calls"),
+        ("spans", "operators or annotations"),
+        ("syncs", "synchronisation records"),
+    ):
         if not builder.count(table):
             builder.miss(table, f"no {what} in this trace")
 

@@ -1,1 +1,83 @@
-"""Rules: one RULE a file, each a fault with its cost, its advice and its own tests."""
+"""Rules: one RULE a file, each a fault with its cost, its advice and its own tests.
+
+The docstring of a rule's file is its page, under fixed headings: What it finds / Why it costs time / How the cost is
+computed / What to do / When it is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from profkit.analysis.context import Analysis
+from profkit.model import Finding, NotRun, Trace
+from profkit.plugins import discover
+
+HEADINGS = ("What it finds", "Why it costs time", "How the cost is computed", "What to do", "When it is wrong")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One fault. ``unmet`` says why a trace cannot be judged, "" if it can; then ``check`` finds the fault or nothing.
+
+    ``fires`` and ``quiet`` build tiny traces in which the rule finds its fault and finds nothing: its tests.
+    """
+
+    code: str
+    title: str
+    unmet: Callable[[Analysis], str]
+    check: Callable[[Analysis], Sequence[Finding]]
+    advice: str
+    fires: Callable[[], Trace]
+    quiet: Callable[[], Trace]
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule by its code."""
+    return dict(sorted(discover("profkit.rules", "RULE", Rule, key="code").items()))
+
+
+def run_rules(analysis: Analysis) -> tuple[list[Finding], list[NotRun], list[str]]:
+    """(findings, rules that could not judge with their reason, codes of rules that found nothing).
+
+    Findings come by saving, known ones first; a rule that cannot judge is never among the clean ones.
+    """
+    findings: list[Finding] = []
+    not_run: list[NotRun] = []
+    clean: list[str] = []
+    for rule in all_rules().values():
+        reason = rule.unmet(analysis)
+        if reason:
+            not_run.append(NotRun(rule.code, rule.title, reason))
+            continue
+        found = list(rule.check(analysis))
+        findings += found
+        if not found:
+            clean.append(rule.code)
+    return sorted(findings, key=lambda f: (-f.saving_ns, f.code, f.key)), not_run, clean
+
+
+def needs_gpu_rows(analysis: Analysis) -> str:
+    """Why there is no GPU work to judge, "" if there is some."""
+    if analysis.has_gpu_rows:
+        return ""
+    return analysis.trace.why_missing("kernels") or "no GPU work was recorded"
+
+
+def needs_calls(analysis: Analysis) -> str:
+    """Why there are no CUDA calls to judge, "" if there are some."""
+    if analysis.trace.rows("calls"):
+        return ""
+    return analysis.trace.why_missing("calls") or "no CUDA calls were recorded"
+
+
+def needs_steps(analysis: Analysis) -> str:
+    """Why there are no steps, "" if there are some."""
+    if len(analysis.steps):
+        return ""
+    return "no steps in this trace: put profkit.stage('prefill') and profkit.stage('decode') around them"
+
+
+def needs_all(*needs: Callable[[Analysis], str]) -> Callable[[Analysis], str]:
+    """The first reason that one of ``needs`` gives."""
+    return lambda analysis: next((reason for need in needs if (reason := need(analysis))), "")

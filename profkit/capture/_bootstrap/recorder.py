@@ -65,6 +65,7 @@ class Recorder:
         self._watch_torch(torch)
         self._watch_exits()
         self._watch_clock()
+        self._guard_forks(torch)
 
     def _all_thread_option(self, torch: Any) -> dict[str, Any]:
         """Have all threads recorded where torch can: without it, only the thread that imports torch is."""
@@ -151,6 +152,29 @@ class Recorder:
     def _on_deadline(self, _: object) -> int:
         self.finish(f"{self.seconds:g} s recorded")
         return 0
+
+    def _guard_forks(self, torch: Any) -> None:
+        """Keep forked children as they would be: not recorded, and able to exit.
+
+        Kineto has a thread that a fork does not copy, and its static destructor waits for that thread: without this a
+        child that calls exit() hangs (torch 2.13), for as long as this process lives, whether recording or not.
+        """
+        library = ctypes.CDLL(None)
+        end_now, flush_all = library._exit, library.fflush
+
+        def in_child() -> None:
+            try:
+                # C calls these in reverse: flush every C stream, then end with the status, without static destructors.
+                library.on_exit(end_now, None)
+                library.__cxa_atexit(flush_all, None, None)
+                if self.running:
+                    self.running = False
+                    torch._C._autograd._disable_profiler()
+                    torch.autograd.profiler._run_on_profiler_stop()
+            except Exception:  # the child must run as if nobody watched
+                return
+
+        os.register_at_fork(after_in_child=in_child)
 
     def finish(self, reason: str) -> None:
         """End the recording and write it; later calls, and calls in a forked child, do nothing. Never raises."""

@@ -27,7 +27,7 @@ _MOST_BORDERS = 16
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|args|s)"\s*:)')
 # What C++ streams write for numbers that are none; JSON has no word for them.
-_NOT_FINITE = re.compile(rb'(?<=[:\[,])(\s*)-?(?:inf(?:inity)?|nan)\b', re.IGNORECASE)
+_NOT_FINITE = re.compile(rb"(?<=[:\[,])(\s*)-?(?:inf(?:inity)?|nan)\b", re.IGNORECASE)
 
 
 class Args(msgspec.Struct, gc=False, rename={"smem": "shared memory", "registers": "registers per thread"}):

@@ -18,7 +18,9 @@ from profkit.stages import find_stages
 
 _STREAM, _THREAD = TRACK_KINDS.index("stream"), TRACK_KINDS.index("thread")
 _DIGITS = re.compile(r"-?\d+")
-_COPY = re.compile(r"(?:Memcpy\s+|Copy)?(Host|Device|H|D|P|A|Array|Peer)\s*to\s*(Host|Device|H|D|P|A|Array|Peer)", re.IGNORECASE)
+_COPY = re.compile(
+    r"(?:Memcpy\s+|Copy)?(Host|Device|H|D|P|A|Array|Peer)\s*to\s*(Host|Device|H|D|P|A|Array|Peer)", re.IGNORECASE
+)
 _SIDES = re.compile(r"\(\s*(\w+)\s*->\s*(\w+)\s*\)")
 _DIRECTION = {"hd": "h2d", "dh": "d2h", "dd": "d2d", "hh": "h2h", "pp": "p2p"}
 _MEMORY = {
@@ -81,7 +83,13 @@ class Lanes:
         number = _number(tid)
         label = f"thread {number}" if number >= 0 else str(tid)
         return self._builder.dimension(
-            "tracks", ("thread", pid, tid), kind=_THREAD, host=self._host, process=self.process(pid), tid=number, label=label
+            "tracks",
+            ("thread", pid, tid),
+            kind=_THREAD,
+            host=self._host,
+            process=self.process(pid),
+            tid=number,
+            label=label,
         )
 
     def stream(self, ordinal: int, context: int, stream: int) -> int:
@@ -133,7 +141,9 @@ def _hashable(value: Any) -> Any:
 def _args(events: list[Event], name: str) -> Ints:
     """An integer property of each event, -1 where it is absent or no number."""
     values = [getattr(e.args, name) if e.args is not None else None for e in events]
-    return np.fromiter((v if type(v) is int and abs(v) < 1 << 62 else _number(v) for v in values), np.int64, len(values))
+    return np.fromiter(
+        (v if type(v) is int and abs(v) < 1 << 62 else _number(v) for v in values), np.int64, len(values)
+    )
 
 
 def _device_rows(events: list[Event], lanes: Lanes) -> dict[str, Any]:
@@ -191,9 +201,17 @@ def add_copies(builder: Builder, lanes: Lanes, events: list[Event]) -> None:
     parsed = {name: copy_kinds(name) for name in {str(e.name) for e in events}}
     columns = [[parsed[str(e.name)][side] for e in events] for side in range(3)]
     labels = (COPY_KINDS, MEMORY_KINDS, MEMORY_KINDS)
-    codes = [np.fromiter((words.index(word) for word in column), np.int8) for column, words in zip(columns, labels, strict=True)]
+    codes = [
+        np.fromiter((words.index(word) for word in column), np.int8)
+        for column, words in zip(columns, labels, strict=True)
+    ]
     builder.add(
-        "copies", kind=codes[0], src_kind=codes[1], dst_kind=codes[2], bytes=_args(events, "bytes"), **_device_rows(events, lanes)
+        "copies",
+        kind=codes[0],
+        src_kind=codes[1],
+        dst_kind=codes[2],
+        bytes=_args(events, "bytes"),
+        **_device_rows(events, lanes),
     )
 
 
@@ -203,7 +221,9 @@ def add_memsets(builder: Builder, lanes: Lanes, events: list[Event]) -> None:
         "copies",
         kind=COPY_KINDS.index("memset"),
         src_kind=unknown,
-        dst_kind=np.fromiter((MEMORY_KINDS.index("device") if "(Device)" in str(e.name) else unknown for e in events), np.int8),
+        dst_kind=np.fromiter(
+            (MEMORY_KINDS.index("device") if "(Device)" in str(e.name) else unknown for e in events), np.int8
+        ),
         bytes=_args(events, "bytes"),
         **_device_rows(events, lanes),
     )

@@ -1,0 +1,106 @@
+"""Everything that is derived from one trace, computed when first asked for and kept: what rules and reports read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profkit.analysis.busy import DeviceTime, device_times
+from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
+from profkit.analysis.idle import Idle, find_idle
+from profkit.analysis.requests import Requests, find_requests
+from profkit.analysis.spans import Ranges, owners, stage_ranges
+from profkit.analysis.stages import StageTime, stage_times
+from profkit.analysis.steps import Steps, find_steps
+from profkit.analysis.work import Work, clip_work, device_work
+from profkit.model import Array, Ints, Mask, Trace, Window
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One trace and, if ``selected``, the part of it that is looked at: device rows are cut at its edges."""
+
+    trace: Trace
+    selected: Window | None = None
+
+    @cached_property
+    def work(self) -> Work:
+        work = device_work(self.trace)
+        return clip_work(work, self.selected) if self.selected else work
+
+    @property
+    def has_gpu_rows(self) -> bool:
+        return len(self.work) > 0
+
+    @cached_property
+    def window(self) -> Window | None:
+        """What was selected, else first to last GPU row over all devices; None where there is neither."""
+        return self.selected or self.work.window
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        return stage_ranges(self.trace)
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Innermost stage range of each device row, -1 for none."""
+        return owners(self.trace, self.ranges, self.work)
+
+    @cached_property
+    def devices(self) -> list[DeviceTime]:
+        return device_times(self.work, self.window) if self.window is not None and self.has_gpu_rows else []
+
+    @cached_property
+    def stages(self) -> list[StageTime]:
+        return stage_times(self.trace, self.ranges, self.work, self.owner)
+
+    @cached_property
+    def steps(self) -> Steps:
+        return find_steps(self.trace, self.ranges, self.work)
+
+    @cached_property
+    def requests(self) -> Requests:
+        return find_requests(self.trace)
+
+    @cached_property
+    def idle(self) -> Idle:
+        return find_idle(self.trace, self.work, self.ranges, self.window or Window(0, 0))
+
+    @cached_property
+    def call_kind(self) -> Array:
+        return call_kinds(self.trace)
+
+    @cached_property
+    def launch_calls(self) -> Mask:
+        """Calls that launch kernels or graphs."""
+        mask: Mask = (self.call_kind == LAUNCH) | (self.call_kind == GRAPH_LAUNCH)
+        return mask
+
+    @cached_property
+    def call_end(self) -> Ints:
+        return self.trace.array("calls", "start_ns") + self.trace.array("calls", "dur_ns")
+
+    @cached_property
+    def step_count(self) -> int:
+        """Counted steps of the main kind: what a cost per step is divided by; 0 without steps."""
+        kind = self.steps.main_kind()
+        if kind is None:
+            return 0
+        return int((self.steps.counted & (self.steps.kind == kind)).sum())
+
+    def device_name(self, device: int) -> str:
+        """GPU name and row: ``NVIDIA H100 80GB HBM3 (GPU 0)``."""
+        name = self.trace.tables["devices"].column("name")[device].as_py() if device >= 0 else ""
+        return f"{name} (GPU {device})" if name else f"GPU {device}"
+
+    def step_of_time(self, time: Ints) -> Ints:
+        """Step whose host range holds each time, by the latest start; -1 for none."""
+        steps = self.steps
+        if not len(steps):
+            return np.full(len(time), -1, np.int64)
+        order = np.argsort(steps.host_start, kind="stable")
+        at = np.searchsorted(steps.host_start[order], time, side="right") - 1
+        found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+        return np.where((found >= 0) & (time < steps.host_end[found]), found, -1)

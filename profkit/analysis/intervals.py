@@ -1,0 +1,147 @@
+"""Interval arithmetic on int64 arrays: unions, gaps, coverage. Half-open intervals; touching ones are one.
+
+Everything that sums time goes through here, so that no time is ever counted twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.model import Array, Ints
+
+_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Disjoint intervals in order, none empty, none touching the next."""
+
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def total(self) -> int:
+        """Summed length, ns."""
+        return int((self.end - self.start).sum())
+
+    def covered(self, start: Ints, end: Ints) -> Ints:
+        """How much of each query [start, end) lies inside, ns; empty queries give 0."""
+        if not len(self):
+            return np.zeros(len(start), np.int64)
+        before = np.concatenate(([0], np.cumsum(self.end - self.start)))
+        return np.where(end > start, self._until(before, end) - self._until(before, start), 0)
+
+    def _until(self, before: Ints, at: Ints) -> Ints:
+        index = np.searchsorted(self.start, at, side="right") - 1
+        inside = np.maximum(index, 0)
+        part = np.minimum(at, self.end[inside]) - self.start[inside]
+        return np.where(index >= 0, before[inside] + part, 0)
+
+
+EMPTY = Intervals(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def union(start: Ints, end: Ints) -> Intervals:
+    """Merge intervals of any order; empty ones vanish."""
+    keep = end > start
+    if not keep.all():
+        start, end = start[keep], end[keep]
+    if not len(start):
+        return EMPTY
+    if len(start) > 1 and (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.flatnonzero(np.concatenate(([True], start[1:] > reach[:-1])))
+    last = np.concatenate((first[1:] - 1, [len(start) - 1]))
+    return Intervals(start[first], reach[last])
+
+
+def gaps(busy: Intervals, start: int, end: int) -> Intervals:
+    """What of [start, end) is not busy."""
+    inside = clip(busy, start, end)
+    edges_start = np.concatenate(([start], inside.end))
+    edges_end = np.concatenate((inside.start, [end]))
+    keep = edges_end > edges_start
+    return Intervals(edges_start[keep], edges_end[keep])
+
+
+def clip(intervals: Intervals, start: int, end: int) -> Intervals:
+    """The part of the intervals inside [start, end)."""
+    low, high = np.maximum(intervals.start, start), np.minimum(intervals.end, end)
+    keep = high > low
+    return Intervals(low[keep], high[keep])
+
+
+def subtract(intervals: Intervals, taken: Intervals) -> Intervals:
+    """What of ``intervals`` is not in ``taken``."""
+    taken = _touching(taken, intervals)
+    if not len(intervals) or not len(taken):
+        return intervals
+    points = np.concatenate((intervals.start, intervals.end, taken.start, taken.end))
+    step = np.concatenate(
+        (np.ones(len(intervals)), -np.ones(len(intervals)), np.full(len(taken), -2), np.full(len(taken), 2))
+    ).astype(np.int64)
+    order = np.argsort(points, kind="stable")
+    points, level = points[order], np.cumsum(step[order])
+    inside = level[:-1] == 1  # in intervals (1) and not in taken (-2)
+    return union(points[:-1][inside], points[1:][inside])
+
+
+def _touching(intervals: Intervals, others: Intervals) -> Intervals:
+    """Those of ``intervals`` that overlap one of ``others``: a few can be met by very many."""
+    if not len(intervals) or not len(others):
+        return EMPTY
+    last = np.searchsorted(others.start, intervals.end, side="left") - 1
+    keep = (last >= 0) & (others.end[np.maximum(last, 0)] > intervals.start)
+    return Intervals(intervals.start[keep], intervals.end[keep])
+
+
+def union_by_group(start: Ints, end: Ints, group: Array, groups: int) -> Ints:
+    """Length of the union of the intervals of each group 0..groups-1, ns."""
+    out = np.zeros(groups, np.int64)
+    if not len(start):
+        return out
+    merged, owner = merge_by_group(start, end, group)
+    np.add.at(out, owner, merged.end - merged.start)
+    return out
+
+
+def merge_by_group(start: Ints, end: Ints, group: Array) -> tuple[Intervals, Ints]:
+    """Unions within each group, ordered by (group, start), and the group of each.
+
+    Each group is lifted to a stretch of time of its own, so that one union serves them all.
+    """
+    group = group.astype(np.int64)
+    low = int(start.min()) if len(start) else 0
+    width = (int(end.max()) - low + 1) if len(start) else 1
+    dense = np.arange(int(group.max()) + 1) if len(group) else np.zeros(0, np.int64)
+    number = group
+    if len(dense) * width >= _LIMIT:
+        dense, number = np.unique(group, return_inverse=True)
+    if len(dense) * width >= _LIMIT:  # some 10^9 groups of a second: halve until the lifted times fit
+        half = dense[len(dense) // 2]
+        left, right = group < half, group >= half
+        a, owner_a = merge_by_group(start[left], end[left], group[left])
+        b, owner_b = merge_by_group(start[right], end[right], group[right])
+        return Intervals(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end))), np.concatenate(
+            (owner_a, owner_b)
+        )
+    lift = number * width - low
+    merged = union(start + lift, end + lift)
+    owner = merged.start // width
+    return Intervals(merged.start - owner * width + low, merged.end - owner * width + low), dense[owner]
+
+
+def percentile(values: Array, percent: int) -> int | None:
+    """Nearest-rank percentile, an element of ``values``; None where there is none."""
+    n = len(values)
+    if not n:
+        return None
+    rank = max((percent * n + 99) // 100, 1)
+    return int(np.partition(values, rank - 1)[rank - 1])

@@ -1,0 +1,69 @@
+"""Times by stage: how long the host was in it, and how long the GPU worked for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analysis.intervals import percentile
+from profkit.analysis.spans import Ranges, gpu_time_by_group, inclusive
+from profkit.analysis.work import Work
+from profkit.model import Array, Ints, Trace
+from profkit.schema import NOT_WHOLE, STAGES
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """One stage. Percentiles are nearest rank over ranges seen whole; GPU ones over ranges that launched work.
+
+    ``gpu_busy_ns`` is the union of all work launched inside the stage, ``gpu_self_ns`` of the work whose innermost
+    stage it is; both per device, summed over devices, whole or not. ``unclosed`` ranges are not counted in ``count``.
+    """
+
+    stage: str
+    count: int
+    unclosed: int
+    host_ns: Array
+    gpu_ns: Array
+    gpu_busy_ns: int
+    gpu_self_ns: int
+
+    def host(self, percent: int) -> int | None:
+        return percentile(self.host_ns, percent)
+
+    def gpu(self, percent: int) -> int | None:
+        return percentile(self.gpu_ns, percent)
+
+
+def stage_times(trace: Trace, ranges: Ranges, work: Work, owner: Ints) -> list[StageTime]:
+    """One entry a stage that occurs, in the order of STAGES. ``owner`` as from :func:`spans.owners`."""
+    rows, around = inclusive(ranges, owner)
+    per_range = gpu_time_by_group(work, rows, around, len(ranges))
+    launched = np.zeros(len(ranges), bool)
+    launched[around] = True
+    stages = len(STAGES)
+    busy = gpu_time_by_group(work, rows, ranges.stage[around].astype(np.int64), stages)
+    own = np.flatnonzero(owner >= 0)
+    alone = gpu_time_by_group(work, own, ranges.stage[owner[own]].astype(np.int64), stages)
+    span_stage = trace.array("spans", "stage")
+    is_whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
+    dur = trace.array("spans", "dur_ns")
+    out = []
+    for code, name in enumerate(STAGES):
+        every = span_stage == code
+        if not every.any():
+            continue
+        mine = (ranges.stage == code) & ranges.whole & launched
+        out.append(
+            StageTime(
+                stage=name,
+                count=int((every & is_whole).sum()),
+                unclosed=int((every & ~is_whole).sum()),
+                host_ns=dur[every & is_whole],
+                gpu_ns=per_range[mine],
+                gpu_busy_ns=int(busy[code]),
+                gpu_self_ns=int(alone[code]),
+            )
+        )
+    return out

@@ -1,0 +1,250 @@
+"""Steps: one iteration of one engine process, with the GPU work that it launched.
+
+A step is an outermost ``prefill`` or ``decode`` range of a thread; both after one ``schedule`` that stands outside of
+them make one mixed step. Where no such range exists, PyTorch's ``ProfilerStep#N`` counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from profkit.analysis.intervals import percentile
+from profkit.analysis.spans import Ranges, nested_ranges, owners
+from profkit.analysis.work import Work
+from profkit.model import Array, Ints, Mask, Trace
+from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS, STAGES, STEP_KINDS, TABLES
+
+PREFILL, DECODE, MIXED, OTHER = (STEP_KINDS.index(kind) for kind in ("prefill", "decode", "mixed", "other"))
+_PREFILL, _DECODE, _SCHEDULE = (STAGES.index(stage) for stage in ("prefill", "decode", "schedule"))
+_INT = PAYLOAD_KINDS.index("int")
+_PROFILER_STEP = "ProfilerStep#"
+
+WARM_UP_FACTOR = 2
+"""A leading step is warm-up if it took more than this many medians of its kind."""
+_FEWEST_FOR_WARM_UP = 4
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps in order of process and host start; arrays have one entry a step, as in the table ``steps``."""
+
+    process: Array
+    index: Ints
+    kind: Array
+    host_start: Ints
+    host_end: Ints
+    gpu_start: Ints
+    gpu_end: Ints
+    period: Ints
+    batch: Ints
+    prefill_tokens: Ints
+    decode_tokens: Ints
+    warm_up: Mask
+    complete: Mask
+    span: Ints
+    of_work: Ints
+    """Step of each device row, -1 for none."""
+    source: str
+    """stages, profiler_steps, or empty where there are none."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def counted(self) -> Mask:
+        """Steps that percentiles use: whole, and no warm-up."""
+        mask: Mask = self.complete & ~self.warm_up
+        return mask
+
+    def periods(self, kind: int | None = None) -> Ints:
+        """Periods of the counted steps of a kind, or of all, ns."""
+        keep = self.counted & (self.period >= 0)
+        return self.period[keep if kind is None else keep & (self.kind == kind)]
+
+    def median_period(self) -> int | None:
+        """Of the kind that most time went to; None without periods. The denominator of "per step"."""
+        kind = self.main_kind()
+        return percentile(self.periods(kind), 50) if kind is not None else None
+
+    def main_kind(self) -> int | None:
+        totals = {int(kind): int(self.periods(int(kind)).sum()) for kind in np.unique(self.kind)}
+        return max(totals, key=lambda kind: (totals[kind], -kind)) if any(totals.values()) else None
+
+    def table(self) -> pa.Table:
+        """The derived table ``steps``."""
+        columns = [
+            self.process, self.index, self.kind, self.host_start, self.host_end, self.gpu_start, self.gpu_end,
+            self.period, self.batch, self.prefill_tokens, self.decode_tokens, self.warm_up, self.complete, self.span,
+        ]  # fmt: skip
+        schema = TABLES["steps"].schema
+        arrays = [pa.array(values).cast(field.type) for values, field in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def find_steps(trace: Trace, ranges: Ranges, work: Work) -> Steps:
+    """Steps of a trace; ``ranges`` are its stage ranges."""
+    outer = _outermost(ranges)
+    source = "stages"
+    if not len(outer):
+        rows = _profiler_steps(trace)
+        ranges, source = nested_ranges(trace, rows), "profiler_steps" if len(rows) else ""
+        outer = np.arange(len(ranges))
+    step_of_range, order = _group(trace, ranges, outer)
+    steps = _host_side(trace, ranges, outer, step_of_range, order)
+    outer_ranges = nested_ranges(trace, ranges.row[outer])
+    owner = owners(trace, outer_ranges, work)
+    of_work = np.where(owner >= 0, step_of_range[np.maximum(owner, 0)], -1) if len(outer) else owner
+    gpu_start, gpu_end = _gpu_side(work, of_work, len(order))
+    period = _periods(steps["process"], gpu_end)
+    complete = steps.pop("whole") & ((gpu_end >= 0) | ~_kinds_with_work(steps["kind"], gpu_end))
+    warm_up = _warm_up(steps["process"], steps["kind"], steps["host_end"] - steps["host_start"], complete)
+    return Steps(
+        **steps,
+        gpu_start=gpu_start,
+        gpu_end=gpu_end,
+        period=period,
+        complete=complete,
+        warm_up=warm_up,
+        of_work=of_work,
+        source=source,
+    )
+
+
+def _outermost(ranges: Ranges) -> Ints:
+    """Positions of prefill and decode ranges that stand in no other of them."""
+    is_step = (ranges.stage == _PREFILL) | (ranges.stage == _DECODE)
+    inside = np.zeros(len(ranges), bool)
+    at = ranges.parent.copy()
+    while (at >= 0).any():
+        known = at >= 0
+        inside[known] |= is_step[at[known]]
+        at[known] = ranges.parent[at[known]]
+    return np.flatnonzero(is_step & ~inside)
+
+
+def _profiler_steps(trace: Trace) -> Ints:
+    is_step = trace.name_rows(lambda name: name.startswith(_PROFILER_STEP), "text")
+    name = trace.array("spans", "name")
+    mask = (name >= 0) & (trace.array("spans", "kind") != SPAN_KINDS.index("mark"))
+    mask &= is_step[np.maximum(name, 0)] if len(is_step) else False
+    return np.flatnonzero(mask)
+
+
+def _group(trace: Trace, ranges: Ranges, outer: Ints) -> tuple[Ints, Ints]:
+    """(step of each outermost range, position of the first range of each step)."""
+    n = len(outer)
+    if not n:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    track_process = trace.array("tracks", "process")
+    start, track = ranges.start[outer], ranges.track[outer]
+    # The schedule that came last before it on its thread, outside of any step.
+    schedules = np.flatnonzero(ranges.stage == _SCHEDULE)
+    schedules = schedules[_outside(ranges, schedules, outer)]
+    schedule = np.full(n, -1, np.int64)
+    for lane in np.unique(track).tolist():
+        mine, theirs = np.flatnonzero(track == lane), schedules[ranges.track[schedules] == lane]
+        schedule[mine] = np.searchsorted(ranges.start[theirs], start[mine], side="right") - 1
+    order = np.lexsort((start, track_process[track]))
+    sorted_track, sorted_schedule = track[order], schedule[order]
+    new = np.ones(n, bool)
+    new[1:] = (sorted_track[1:] != sorted_track[:-1]) | (sorted_schedule[1:] != sorted_schedule[:-1])
+    new |= sorted_schedule < 0
+    group = np.cumsum(new) - 1
+    stage = ranges.stage[outer][order]
+    mixed = np.zeros(group[-1] + 1, np.int8)
+    np.bitwise_or.at(mixed, group, np.where(stage == _PREFILL, 1, 2).astype(np.int8))
+    alone = new | (mixed[group] != 3)  # a schedule with one kind behind it: each range is a step of its own
+    step = np.empty(n, np.int64)
+    step[order] = np.cumsum(alone) - 1
+    return step, outer[order[alone]]
+
+
+def _outside(ranges: Ranges, rows: Ints, outer: Ints) -> Mask:
+    """Which rows have none of ``outer`` among their ancestors."""
+    is_outer = np.zeros(len(ranges), bool)
+    is_outer[outer] = True
+    clear = np.ones(len(rows), bool)
+    at = ranges.parent[rows]
+    while (at >= 0).any():
+        known = at >= 0
+        clear[known] &= ~is_outer[at[known]]
+        at[known] = ranges.parent[at[known]]
+    return clear
+
+
+def _host_side(trace: Trace, ranges: Ranges, outer: Ints, step: Ints, first: Ints) -> dict[str, Array]:
+    n = len(first)
+    process = trace.array("tracks", "process")[ranges.track[first]]
+    start = np.full(n, np.iinfo(np.int64).max)
+    end = np.full(n, -1, np.int64)
+    np.minimum.at(start, step, ranges.start[outer])
+    np.maximum.at(end, step, ranges.end[outer])
+    bits = np.zeros(n, np.int8)
+    stage = ranges.stage[outer]
+    np.bitwise_or.at(bits, step, np.where(stage == _PREFILL, 1, np.where(stage == _DECODE, 2, 0)).astype(np.int8))
+    kind = np.asarray([OTHER, PREFILL, DECODE, MIXED], np.int8)[bits]
+    whole = np.ones(n, bool)
+    np.logical_and.at(whole, step, ranges.whole[outer])
+    payload = trace.array("spans", "payload_int")[ranges.row[outer]]
+    payload = np.where(trace.array("spans", "payload_kind")[ranges.row[outer]] == _INT, payload, -1)
+    decode_batch = _summed(payload, step, stage == _DECODE, n)
+    index = np.arange(n) - np.searchsorted(process, process, side="left") if n else np.zeros(0, np.int64)
+    return {
+        "process": process,
+        "index": index,
+        "kind": kind,
+        "host_start": start,
+        "host_end": end,
+        "batch": decode_batch,
+        "prefill_tokens": _summed(payload, step, stage == _PREFILL, n),
+        "decode_tokens": decode_batch,
+        "span": ranges.row[first],
+        "whole": whole,
+    }
+
+
+def _summed(payload: Ints, step: Ints, take: Mask, n: int) -> Ints:
+    """Sum of known payloads of each step, -1 where none is known."""
+    known = take & (payload >= 0)
+    out = np.full(n, -1, np.int64)
+    out[step[known]] = 0
+    np.add.at(out, step[known], payload[known])
+    return out
+
+
+def _gpu_side(work: Work, of_work: Ints, n: int) -> tuple[Ints, Ints]:
+    start, end = np.full(n, np.iinfo(np.int64).max), np.full(n, -1, np.int64)
+    known = np.flatnonzero(of_work >= 0)
+    np.minimum.at(start, of_work[known], work.start[known])
+    np.maximum.at(end, of_work[known], work.end[known])
+    return np.where(end >= 0, start, -1), end
+
+
+def _periods(process: Array, gpu_end: Ints) -> Ints:
+    period = np.full(len(gpu_end), -1, np.int64)
+    both = (gpu_end[1:] >= 0) & (gpu_end[:-1] >= 0) & (process[1:] == process[:-1])
+    period[1:][both] = (gpu_end[1:] - gpu_end[:-1])[both]
+    return period
+
+
+def _kinds_with_work(kind: Array, gpu_end: Ints) -> Mask:
+    """Whether a step's kind launches GPU work at all: then a step without any was cut off."""
+    has = np.asarray([bool(((kind == code) & (gpu_end >= 0)).any()) for code in range(len(STEP_KINDS))])
+    mask: Mask = has[kind]
+    return mask
+
+
+def _warm_up(process: Array, kind: Array, length: Ints, complete: Mask) -> Mask:
+    """Leading steps of a process that took over twice the median of their kind; position alone proves nothing."""
+    out = np.zeros(len(kind), bool)
+    for owner in np.unique(process).tolist():
+        for code in np.unique(kind).tolist():
+            rows = np.flatnonzero((process == owner) & (kind == code) & complete)
+            if len(rows) >= _FEWEST_FOR_WARM_UP:
+                median = percentile(length[rows], 50) or 0
+                slow = length[rows] > WARM_UP_FACTOR * median
+                out[rows[: int(np.argmin(slow))]] = True
+    return out

@@ -1,0 +1,249 @@
+"""The summary of a trace as plain data: what ``check --json`` prints and the report shows. Absent is None."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
+from profkit.analysis.context import Analysis
+from profkit.analysis.idle import APART, CAUSES
+from profkit.analysis.intervals import percentile
+from profkit.model import Array, Trace
+from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
+
+PERCENTS = (50, 90, 99)
+_MOST_ROWS = 50
+
+
+def trace_facts(analysis: Analysis) -> dict[str, Any]:
+    """What the capture is: source, GPUs, span, what it holds, what it lacks and why."""
+    trace = analysis.trace
+    edges = [
+        (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
+        for table in EVENT_TABLES
+        if len(start := trace.array(table, "start_ns"))
+    ]
+    return {
+        "source": trace.meta.source,
+        "source_version": trace.meta.source_version or None,
+        "file": trace.meta.path or None,
+        "simulated": trace.meta.simulated,
+        "gpus": [analysis.device_name(row) for row in range(trace.rows("devices"))],
+        "span_ns": max(end for _, end in edges) - min(start for start, _ in edges) if edges else None,
+        "resolution_ns": trace.meta.resolution_ns,
+        "captured": [table for table in EVENT_TABLES if trace.rows(table)],
+        "missing": {table: _reason(trace, table) for table in trace.missing if not trace.rows(table)},
+        "warnings": list(trace.meta.warnings),
+    }
+
+
+def _reason(trace: Trace, table: str) -> str:
+    return trace.why_missing(table) or next(iter(trace.missing[table].values()))
+
+
+def summarize(analysis: Analysis) -> dict[str, Any]:
+    """All numbers of ``check``; those that need GPU rows are None or empty where there are none."""
+    requests = analysis.requests
+    complete = requests.complete
+    return {
+        "window_ns": analysis.window.dur_ns if analysis.window else None,
+        "window": _window(analysis),
+        "devices": _devices(analysis),
+        "stages": _stages(analysis),
+        "steps": _steps(analysis),
+        "requests": len(requests),
+        "ttft_ns": _spread(requests.ttft[complete & (requests.ttft >= 0)]),
+        "tpot_ns": _spread(requests.tpot[complete & (requests.tpot >= 0)]),
+        "counts": _counts(analysis),
+        "launches": _launches(analysis),
+        "calls": _calls(analysis),
+        "copies": _copies(analysis),
+        "ranges": _ranges(analysis),
+        "idle_by_cause": _idle(analysis),
+    }
+
+
+def _window(analysis: Analysis) -> dict[str, Any] | None:
+    if analysis.window is None:
+        return None
+    return {
+        "start_ns": analysis.window.start_ns,
+        "end_ns": analysis.window.end_ns,
+        "of": "selected" if analysis.selected else "first to last GPU row",
+    }
+
+
+def _devices(analysis: Analysis) -> list[dict[str, Any]]:
+    return [
+        {
+            "device": device.device,
+            "name": analysis.device_name(device.device),
+            "busy_ns": device.busy_ns,
+            "kernel_ns": device.kernel_ns,
+            "copy_ns": device.copy_ns,
+            "graph_ns": device.graph_ns,
+            "idle_ns": device.idle_ns,
+            "busy_share": device.busy_share,
+            "kernel_sum_over_streams_ns": device.kernel_sum_ns,
+        }
+        for device in analysis.devices
+    ]
+
+
+def _stages(analysis: Analysis) -> list[dict[str, Any]]:
+    gpu = analysis.has_gpu_rows
+    return [
+        {
+            "stage": stage.stage,
+            "count": stage.count,
+            "unclosed": stage.unclosed,
+            **{f"host_p{p}_ns": stage.host(p) for p in PERCENTS},
+            **{f"gpu_p{p}_ns": stage.gpu(p) for p in PERCENTS},
+            "gpu_busy_ns": stage.gpu_busy_ns if gpu else None,
+            "gpu_self_ns": stage.gpu_self_ns if gpu else None,
+        }
+        for stage in analysis.stages
+    ]
+
+
+def _steps(analysis: Analysis) -> dict[str, dict[str, Any]]:
+    steps = analysis.steps
+    out: dict[str, dict[str, Any]] = {}
+    for code, kind in enumerate(STEP_KINDS):
+        every = steps.kind == code
+        if not every.any():
+            continue
+        counted = every & steps.counted
+        host = (steps.host_end - steps.host_start)[counted]
+        periods = steps.periods(code)
+        tokens = steps.decode_tokens[counted & (steps.decode_tokens >= 0)]
+        out[kind] = {
+            "count": int(every.sum()),
+            "warm_up": int((every & steps.warm_up).sum()),
+            "incomplete": int((every & ~steps.complete).sum()),
+            **{f"period_p{p}_ns": percentile(periods, p) for p in PERCENTS},
+            "period_n": len(periods),
+            **{f"host_p{p}_ns": percentile(host, p) for p in PERCENTS},
+            "batch_p50": percentile(tokens, 50),
+        }
+    return out
+
+
+def _spread(values: Array) -> dict[str, Any] | None:
+    if not len(values):
+        return None
+    return {**{f"p{p}": percentile(values, p) for p in PERCENTS}, "n": len(values)}
+
+
+def _counts(analysis: Analysis) -> dict[str, int]:
+    trace = analysis.trace
+    return {
+        **{table: trace.rows(table) for table in ("kernels", "copies", "graphs", "calls")},
+        "launch_calls": int(analysis.launch_calls.sum()),
+        "spans": trace.rows("spans"),
+        "unclosed_spans": int(((trace.array("spans", "flags") & FLAG_OPEN_END) != 0).sum()),
+    }
+
+
+def _launches(analysis: Analysis) -> dict[str, Any]:
+    """Launch calls and their kernels. A graph launch is one call for all of its kernels."""
+    work = analysis.work
+    length = analysis.call_end - analysis.trace.array("calls", "start_ns")
+    graph = analysis.call_kind == GRAPH_LAUNCH
+    launched = np.flatnonzero((work.table == 0) & (work.call >= 0))
+    by_graph = launched[graph[work.call[launched]]] if len(graph) else launched
+    graph_host = int(length[graph].sum())
+    single = (
+        launched[analysis.launch_calls[work.call[launched]] & ~graph[work.call[launched]]] if len(graph) else launched
+    )
+    wait = work.start[single] - analysis.call_end[work.call[single]]
+    return {
+        "host_ns": int(length[analysis.launch_calls].sum()) if len(length) else None,
+        "graph_launches": int(graph.sum()),
+        "graph_kernels": len(by_graph),
+        "graph_host_ns": graph_host,
+        "graph_host_ns_per_kernel": graph_host / len(by_graph) if len(by_graph) else None,
+        "queue_wait_ns": _spread(wait[wait >= 0]),
+        "kernels_without_call": int(((work.table == 0) & (work.call < 0)).sum()),
+    }
+
+
+def _calls(analysis: Analysis) -> list[dict[str, Any]]:
+    """Calls by base name, most time first."""
+    trace = analysis.trace
+    name = trace.array("calls", "name")
+    length = analysis.call_end - trace.array("calls", "start_ns")
+    groups: dict[str, list[int]] = {}
+    for row in np.flatnonzero(np.bincount(name)) if len(name) else []:
+        groups.setdefault(trace.name(int(row), "base"), []).append(int(row))
+    total = np.bincount(name, length, minlength=trace.rows("names")) if len(name) else np.zeros(0)
+    count = np.bincount(name, minlength=trace.rows("names")) if len(name) else np.zeros(0)
+    kind = {base: CALL_KINDS[int(analysis.call_kind[np.argmax(name == rows[0])])] for base, rows in groups.items()}
+    out = [
+        {
+            "name": base,
+            "kind": kind[base],
+            "count": int(sum(count[row] for row in rows)),
+            "total_ns": int(sum(total[row] for row in rows)),
+        }
+        for base, rows in groups.items()
+    ]
+    return sorted(out, key=lambda item: (-item["total_ns"], item["name"]))[:_MOST_ROWS]
+
+
+def _copies(analysis: Analysis) -> list[dict[str, Any]]:
+    """Copies by direction and kind of memory. Host-to-host copies are listed here and are not GPU busy time."""
+    trace = analysis.trace
+    kind, src, dst = (trace.array("copies", column).astype(np.int64) for column in ("kind", "src_kind", "dst_kind"))
+    key = (kind * 16 + src) * 16 + dst
+    size, length = np.maximum(trace.array("copies", "bytes"), 0), trace.array("copies", "dur_ns")
+    out = []
+    for value in np.unique(key).tolist():
+        rows = key == value
+        out.append(
+            {
+                "kind": COPY_KINDS[value >> 8],
+                "src": MEMORY_KINDS[(value >> 4) & 15],
+                "dst": MEMORY_KINDS[value & 15],
+                "count": int(rows.sum()),
+                "bytes": int(size[rows].sum()),
+                "sum_ns": int(length[rows].sum()),
+            }
+        )
+    return out
+
+
+def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
+    """Ranges and annotations by domain and name, most time first; unclosed ones are not in the times."""
+    trace = analysis.trace
+    rows = np.flatnonzero(np.isin(trace.array("spans", "kind"), [0, 1, 6]))
+    if not len(rows):
+        return []
+    name = trace.array("spans", "name")[rows].astype(np.int64)
+    domain = trace.array("spans", "domain")[rows].astype(np.int64)
+    length = trace.array("spans", "dur_ns")[rows]
+    closed = (trace.array("spans", "flags")[rows] & FLAG_OPEN_END) == 0
+    keys, group = np.unique((domain + 1) * trace.rows("names") + name, return_inverse=True)
+    total = np.zeros(len(keys), np.int64)
+    np.add.at(total, group[closed], length[closed])
+    whole, every = np.bincount(group[closed], minlength=len(keys)), np.bincount(group, minlength=len(keys))
+    order = np.lexsort((keys, -total))[:_MOST_ROWS]
+    return [
+        {
+            "domain": trace.name(int(keys[i] // trace.rows("names")) - 1) or None,
+            "name": trace.name(int(keys[i] % trace.rows("names"))),
+            "count": int(whole[i]),
+            "unclosed": int(every[i] - whole[i]),
+            "total_ns": int(total[i]),
+        }
+        for i in order.tolist()
+    ]
+
+
+def _idle(analysis: Analysis) -> dict[str, int] | None:
+    if not analysis.has_gpu_rows:
+        return None
+    totals = analysis.idle.by_cause()
+    return {cause: totals.get(cause, 0) for cause in (*CAUSES, *APART)}

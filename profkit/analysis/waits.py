@@ -1,0 +1,111 @@
+"""Where a host thread waits for the device: synchronisations, and copies whose call returns only when they are done.
+
+Whether a copy's call blocked is read from its end against the end of the copy, never from its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analysis.calls import COPY, SYNC
+from profkit.analysis.context import Analysis
+from profkit.analysis.spans import nested_ranges
+from profkit.analysis.work import COPIES
+from profkit.arrays import innermost
+from profkit.model import Ints, Mask, Trace
+from profkit.schema import COPY_KINDS, FLAG_OPEN_END, MEMORY_KINDS, SPAN_KINDS
+
+_D2H = COPY_KINDS.index("d2h")
+_PAGEABLE = MEMORY_KINDS.index("pageable")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls that waited, in order of start. ``copy`` is the device-to-host copy that the wait is for, -1 for none.
+
+    A copy's call and the synchronisation right behind it on the thread are two waits for the same copy.
+    """
+
+    call: Ints
+    start: Ints
+    end: Ints
+    copy: Ints
+    is_sync: Mask
+    step: Ints
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+def find_waits(analysis: Analysis) -> Waits:
+    """All waits of a trace."""
+    trace = analysis.trace
+    start, end = trace.array("calls", "start_ns"), analysis.call_end
+    whole = (trace.array("calls", "flags") & FLAG_OPEN_END) == 0
+    is_sync = (analysis.call_kind == SYNC) & whole
+    copy_of_call = _read_backs(analysis)
+    blocking = np.zeros(len(start), bool)
+    known = np.flatnonzero(copy_of_call >= 0)
+    copy_end = trace.array("copies", "start_ns") + trace.array("copies", "dur_ns")
+    blocking[known] = end[known] >= copy_end[copy_of_call[known]]
+    # A synchronisation right behind a read-back waits for it.
+    behind = _previous_call(trace)
+    follows = is_sync & (behind >= 0)
+    copy = np.where(follows, copy_of_call[np.maximum(behind, 0)] if len(start) else -1, copy_of_call)
+    rows = np.flatnonzero(is_sync | (blocking & whole))
+    return Waits(rows, start[rows], end[rows], copy[rows], is_sync[rows], analysis.step_of_time(start[rows]))
+
+
+def _read_backs(analysis: Analysis) -> Ints:
+    """Row of ``copies`` of each call that copies from the device to the host, -1 for other calls."""
+    work = analysis.work
+    out = np.full(analysis.trace.rows("calls"), -1, np.int64)
+    rows = np.flatnonzero((work.table == COPIES) & (work.call >= 0))
+    rows = rows[analysis.trace.array("copies", "kind")[work.row[rows]] == _D2H]
+    rows = rows[analysis.call_kind[work.call[rows]] == COPY]
+    out[work.call[rows]] = work.row[rows]
+    return out
+
+
+def _previous_call(trace: Trace) -> Ints:
+    """The call before each one on its thread, -1 for the first."""
+    track = trace.array("calls", "track")
+    order = np.argsort(track, kind="stable")
+    out = np.full(len(track), -1, np.int64)
+    same = track[order][1:] == track[order][:-1]
+    out[order[1:][same]] = order[:-1][same]
+    return out
+
+
+def is_pageable(trace: Trace, copies: Ints) -> Mask:
+    """Which copies have pageable memory on their host side."""
+    mask: Mask = (trace.array("copies", "src_kind")[copies] == _PAGEABLE) | (
+        trace.array("copies", "dst_kind")[copies] == _PAGEABLE
+    )
+    return mask
+
+
+def callers(trace: Trace, calls: Ints, kinds: tuple[str, ...], outermost: bool = False) -> Ints:
+    """Row of ``spans`` of the innermost (or outermost) range of these kinds around each call, -1 for none."""
+    if not trace.rows("spans") or not len(calls):
+        return np.full(len(calls), -1, np.int64)
+    track = trace.array("calls", "track")[calls]
+    codes = [SPAN_KINDS.index(kind) for kind in kinds]
+    rows = np.flatnonzero(
+        np.isin(trace.array("spans", "kind"), codes) & np.isin(trace.array("spans", "track"), np.unique(track))
+    )
+    ranges = nested_ranges(trace, rows)
+    start = trace.array("calls", "start_ns")[calls]
+    end = start + trace.array("calls", "dur_ns")[calls]
+    found = innermost(ranges.start, ranges.end, ranges.track, ranges.parent, start, end, track)
+    if outermost:
+        while True:
+            up = (
+                (found >= 0) & (ranges.parent[np.maximum(found, 0)] >= 0) if len(ranges) else np.zeros(len(found), bool)
+            )
+            if not up.any():
+                break
+            found[up] = ranges.parent[found[up]]
+    return np.where(found >= 0, rows[np.maximum(found, 0)], -1) if len(rows) else found

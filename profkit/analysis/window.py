@@ -1,0 +1,68 @@
+"""The part of a trace that a user names: ``1.2s:1350ms``, ``step:12``, ``step:10-20``, ``range:NAME``."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import numpy as np
+
+from profkit.analysis.spans import stage_ranges
+from profkit.analysis.steps import find_steps
+from profkit.analysis.work import device_work
+from profkit.errors import UsageError
+from profkit.model import Trace, Window
+
+_UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_TIME = re.compile(rf"^(\d+(?:\.\d+)?)({'|'.join(_UNITS)})$")
+_STEPS = re.compile(r"^step:(\d+)(?:-(\d+))?$")
+
+
+def parse_window(trace: Trace, words: str) -> Window:
+    """The window that ``words`` name, in trace time. Raises UsageError for what is no window or holds nothing.
+
+    ``step:`` counts the steps of the first process from 0, by their GPU time where they have any; ``range:`` takes the
+    first range of that name.
+    """
+    if match := _STEPS.match(words):
+        return _of_steps(trace, int(match[1]), int(match[2] or match[1]))
+    if words.startswith("range:"):
+        return _of_range(trace, words.removeprefix("range:"))
+    start, colon, end = words.partition(":")
+    if not colon:
+        raise UsageError(f"no window: {words!r}; say 1.2s:1350ms, step:12, step:10-20 or range:NAME")
+    window = Window(_ns(start), _ns(end))
+    if window.dur_ns <= 0:
+        raise UsageError(f"the window {words} is empty: its end is not after its start")
+    return window
+
+
+def _ns(words: str) -> int:
+    match = _TIME.match(words.strip())
+    if match is None:
+        raise UsageError(f"no time: {words!r}; write a number and a unit ({', '.join(_UNITS)}), as in 1350ms")
+    return int(Decimal(match[1]) * _UNITS[match[2]])
+
+
+def _of_steps(trace: Trace, first: int, last: int) -> Window:
+    steps = find_steps(trace, stage_ranges(trace), device_work(trace))
+    mine = (
+        np.flatnonzero((steps.process == steps.process[0]) & (steps.index >= first) & (steps.index <= last))
+        if len(steps)
+        else []
+    )
+    if len(mine) != last - first + 1:
+        raise UsageError(f"no such steps: the trace has {len(steps)} steps, counted from 0")
+    start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])
+    end = np.where(steps.gpu_end[mine] >= 0, steps.gpu_end[mine], steps.host_end[mine])
+    return Window(int(start.min()), int(end.max()))
+
+
+def _of_range(trace: Trace, name: str) -> Window:
+    wanted = trace.name_rows(lambda text: text == name, "text")
+    names = trace.array("spans", "name")
+    rows = np.flatnonzero((names >= 0) & wanted[np.maximum(names, 0)]) if wanted.any() else []
+    if not len(rows):
+        raise UsageError(f"no range is called {name!r} in this trace")
+    start = int(trace.array("spans", "start_ns")[rows[0]])
+    return Window(start, start + int(trace.array("spans", "dur_ns")[rows[0]]))

@@ -1,0 +1,43 @@
+"""The library calls behind the commands: open a trace, check it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from profkit.analysis.context import Analysis
+from profkit.analysis.summary import summarize, trace_facts
+from profkit.headline import write_headline
+from profkit.ingest import open_trace
+from profkit.model import CheckResult, Trace, Window
+from profkit.rules import run_rules
+
+
+def open(path: str | Path) -> Trace:  # noqa: A001 - profkit.open is the public name
+    """Read a trace of any format that profkit knows, found by content.
+
+    Raises InputError, in one line, for what is missing, damaged or no trace.
+    """
+    return open_trace(path)
+
+
+def check(trace: Trace | str | Path, window: Window | None = None) -> CheckResult:
+    """Everything that profkit has to say about a trace: headline, findings by saving, what could not be judged."""
+    if not isinstance(trace, Trace):
+        trace = open_trace(trace)
+    return check_analysis(Analysis(trace, window))
+
+
+def check_analysis(analysis: Analysis) -> CheckResult:
+    """:func:`check` on an analysis that is at hand."""
+    findings, not_run, clean = run_rules(analysis)
+    facts: Mapping[str, Any] = trace_facts(analysis)
+    return CheckResult(
+        headline=write_headline(analysis, findings),
+        findings=tuple(findings),
+        not_run=tuple(not_run),
+        clean=tuple(clean),
+        trace=facts,
+        summary=summarize(analysis),
+    )

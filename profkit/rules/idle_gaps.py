@@ -1,0 +1,129 @@
+"""PK101 GPU idle gaps.
+
+What it finds
+    Gaps of at least 20 us in which a GPU did nothing although work was on its way, and what the host thread that ended
+    the gap did meanwhile: Python, a CPU stage, a synchronisation, an allocation, a wait in the operating system. Gaps
+    that only launches pace are PK201's.
+
+Why it costs time
+    A GPU that waits for its host produces nothing. In a decode loop such a gap comes back with every token.
+
+How the cost is computed
+    cost: the summed length of these gaps, per device, inside the window. saving: the part of them in which the host
+    was in its own work (Python, CPU stages, operating system waits, allocations, module loading), as a ceiling: that
+    work can overlap with the GPU's if it is moved off the path between two steps. Synchronisations and launches have
+    rules of their own. Time before the first and after the last GPU row is not a gap.
+
+What to do
+    Look at the largest cause. Prepare the next step while the GPU works on this one (asynchronous scheduling), move
+    sampling to the GPU, tokenize and detokenize on another thread, keep the garbage collector out of the loop.
+
+When it is wrong
+    If requests did not arrive, the engine had nothing to do: then a gap is load, not a fault. If another process feeds
+    the GPU, its work is in this trace only if that process was traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.idle import HOST_CAUSES
+from profkit.analysis.launch_pace import launch_paced
+from profkit.model import Finding, Ints, Trace, Window, evidence
+from profkit.rules import Rule, needs_gpu_rows
+from profkit.rules._price import priced
+from profkit.testing import build_trace, launch, span
+
+SHORTEST_GAP_NS = 20_000
+SMALLEST_SHARE = 0.01
+"""Below this share of the window there is nothing to report."""
+
+OWN_WORK = (*HOST_CAUSES, "allocator", "module_load")
+
+WORDS = {
+    "python": "Python", "os_wait": "an OS wait", "launch_call": "launch calls", "copy_call": "copy calls",
+    "sync": "a synchronisation", "allocator": "the allocator", "module_load": "module loading",
+    "launch_latency": "done (launch latency)", "unknown": "not recorded", "stage_schedule": "schedule",
+    "stage_tokenize": "tokenize", "stage_sample": "sample", "stage_detokenize": "detokenize",
+}  # fmt: skip
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    idle = analysis.idle
+    candidates = (idle.length >= SHORTEST_GAP_NS) & ~launch_paced(analysis)
+    window = analysis.window or Window(0, 0)
+    for device in np.unique(idle.device).tolist():
+        rows = np.flatnonzero(candidates & (idle.device == device))
+        cost = int(idle.length[rows].sum())
+        if window.dur_ns and cost >= SMALLEST_SHARE * window.dur_ns:
+            yield _finding(analysis, int(device), rows, cost, window)
+
+
+def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Window) -> Finding:
+    idle = analysis.idle
+    causes = {cause: int(part[rows].sum()) for cause, part in idle.parts.items()}
+    ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
+    during = ", ".join(f"{WORDS[cause]} {text.ns(value)}" for value, cause in ranked[:3])
+    longest = rows[np.argsort(-idle.length[rows], kind="stable")]
+    first = longest[0]
+    ends_at = idle.ends_at[longest]
+    kernels = ends_at[analysis.work.table[ends_at] == 0]
+    return priced(
+        analysis,
+        cost_ns=cost,
+        saving_ns=sum(causes[cause] for cause in OWN_WORK),
+        code=RULE.code,
+        title=RULE.title,
+        key=f"{RULE.code}:{device}:gaps:",
+        message=(
+            f"{analysis.device_name(device)} did nothing for {text.ns(cost)} ({text.percent(cost / window.dur_ns)} of "
+            f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more; "
+            f"meanwhile the host was in: {during}"
+        ),
+        cause=f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}",
+        advice=RULE.advice,
+        facts={
+            "gaps": len(rows),
+            "longest_ns": int(idle.length[first]),
+            "window_ns": window.dur_ns,
+            **{f"{cause}_ns": value for value, cause in ranked},
+        },
+        evidence=(
+            evidence(
+                "kernels",
+                analysis.work.row[kernels],
+                tracks=tuple(np.unique(analysis.work.track[kernels[:100]]).tolist()),
+                window=Window(int(idle.start[first]), int(idle.end[first])),
+            ),
+        ),
+    )
+
+
+def fires() -> Trace:
+    """Ten kernels of 1 ms, 0.5 ms of sampling on the host between them."""
+    rows = []
+    for i in range(10):
+        t = i * 1_500_000
+        rows += launch("gemm", at=t, start=t + 10_000, dur=1_000_000, call_dur=5_000)
+        rows.append(span("sample", t + 1_010_000, 480_000))
+    return build_trace(*rows)
+
+
+def quiet() -> Trace:
+    """The same kernels back to back."""
+    return build_trace(*(launch("gemm", at=i * 10_000, start=10_000 + i * 1_000_000, dur=1_000_000) for i in range(10)))
+
+
+RULE = Rule(
+    code="PK101",
+    title="GPU idle gaps",
+    unmet=needs_gpu_rows,
+    check=check,
+    advice="Take the host work named here off the path between two steps: overlap it with the GPU or move it to another thread.",
+    fires=fires,
+    quiet=quiet,
+)

@@ -1,0 +1,177 @@
+"""PK201 launch-bound decode.
+
+What it finds
+    Decode steps (without steps: the whole window) in which the GPU waits for the next launch again and again: each
+    kernel is done before the host has submitted the next one, so the host's launch rate sets the pace.
+
+Why it costs time
+    At small batch sizes a decode kernel takes a few microseconds, as long as its launch from Python takes or longer.
+    A faster GPU or a faster kernel then changes nothing.
+
+How the cost is computed
+    cost: the summed length of idle gaps that hold nothing but launching (the deciding thread was in launch calls, in
+    at most 100 us of its own code between two launches, or the launch was on its way), inside decode steps. saving:
+    cost minus one graph launch for each step, 2.5 us and 1 ns a kernel (published figures, see the facts): what is
+    left if the step is replayed as one CUDA graph. Fires where the cost is at least 10 % of the time of these steps.
+
+What to do
+    Capture the decode step in a CUDA graph for each batch size, or compile it (torch.compile with
+    mode="reduce-overhead"); fuse small kernels; remove synchronisations from the step first, since capture fails on
+    them.
+
+When it is wrong
+    Under a profiler each launch costs more than without; compare the step time with and without it. A queue that is
+    long (launch to start) is not this fault: there the GPU sets the pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH
+from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import percentile
+from profkit.analysis.launch_pace import launch_paced
+from profkit.analysis.steps import DECODE, MIXED
+from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
+from profkit.rules._price import constants, priced
+from profkit.testing import build_trace, launch, span
+
+SMALLEST_SHARE = 0.10
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    idle, steps = analysis.idle, analysis.steps
+    paced = launch_paced(analysis)
+    in_decode = (steps.kind == DECODE) | (steps.kind == MIXED)
+    if in_decode.any():
+        step = steps.of_work[idle.ends_at] if len(idle) else np.zeros(0, np.int64)
+        paced &= (step >= 0) & in_decode[np.maximum(step, 0)]
+        count = int(in_decode.sum())
+        total = int(steps.period[in_decode & (steps.period >= 0)].sum())
+    else:
+        count, total = 0, analysis.window.dur_ns if analysis.window else 0
+    for device in np.unique(idle.device[paced]).tolist():
+        mine = paced & (idle.device == device)
+        cost = int(idle.length[mine].sum())
+        if total and cost >= SMALLEST_SHARE * total:
+            yield _finding(analysis, int(device), mine, cost, total, count)
+
+
+def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int, steps: int) -> Finding:
+    idle, work = analysis.idle, analysis.work
+    kernels = _kernels(analysis, device, steps)
+    calls = np.unique(work.call[kernels][work.call[kernels] >= 0])
+    graph = constants()["graph_launch"]
+    replays = max(steps, 1)
+    saving = max(cost - replays * graph["base_ns"] - len(kernels) * graph["node_ns"], 0)
+    what = "Decode is" if steps else "The GPU is"
+    each = f"each step launches {_half_up(len(calls), steps)} kernels one by one; " if steps else ""
+    rows = work.row[idle.ends_at[mine]]
+    first = int(np.flatnonzero(mine)[0])
+    return priced(
+        analysis,
+        cost_ns=cost,
+        saving_ns=saving,
+        code=RULE.code,
+        title=RULE.title,
+        key=f"{RULE.code}:{device}:decode:" if steps else f"{RULE.code}:{device}:window:",
+        message=(
+            f"{what} launch-bound: {analysis.device_name(device)} waited {text.ns(cost)} "
+            f"({text.percent(cost / total)} of {text.ns(total)}{' of decode steps' if steps else ''}) for the next "
+            f"launch; {each}a kernel takes {text.ns(percentile((work.end - work.start)[kernels], 50))} (median), a "
+            f"launch comes every {text.ns(_interval(analysis, calls))} (median)"
+        ),
+        cause="the host submits kernels more slowly than the GPU runs them",
+        advice=RULE.advice,
+        facts={
+            "launch_paced_gaps": int(mine.sum()),
+            "launches": len(calls),
+            "launches_per_step": _half_up(len(calls), steps) if steps else -1,
+            "kernel_p50_ns": percentile((work.end - work.start)[kernels], 50) or 0,
+            "launch_interval_p50_ns": _interval(analysis, calls) or 0,
+            "of_ns": total,
+            "graph_launch_base_ns": graph["base_ns"],
+            "graph_launch_node_ns": graph["node_ns"],
+            "graph_launch_source": graph["source"],
+        },
+        evidence=(
+            evidence("kernels", rows, window=Window(int(idle.start[first]), int(idle.end[first]))),
+            evidence(
+                "calls", calls, tracks=tuple(np.unique(analysis.trace.array("calls", "track")[calls[:100]]).tolist())
+            ),
+        ),
+    )
+
+
+def _kernels(analysis: Analysis, device: int, steps: int) -> Ints:
+    """Device rows that a kernel launch (no graph launch) caused: in decode steps, or all."""
+    work = analysis.work
+    keep = (work.device == device) & (work.table == 0) & (work.call >= 0)
+    keep &= analysis.call_kind[np.maximum(work.call, 0)] == LAUNCH
+    if steps:
+        step = analysis.steps.of_work
+        kind = analysis.steps.kind[np.maximum(step, 0)]
+        keep &= (step >= 0) & ((kind == DECODE) | (kind == MIXED))
+    return np.flatnonzero(keep)
+
+
+def _interval(analysis: Analysis, calls: Ints) -> int | None:
+    """Median time from one launch of a thread to the next, ns."""
+    track = analysis.trace.array("calls", "track")[calls]
+    start = analysis.trace.array("calls", "start_ns")[calls]
+    order = np.lexsort((start, track))
+    between = np.diff(start[order])[np.diff(track[order]) == 0]
+    return percentile(between, 50)
+
+
+def _half_up(value: int, by: int) -> int:
+    return (2 * value + by) // (2 * by)
+
+
+def _judged(analysis: Analysis) -> str:
+    graphs = int((analysis.call_kind == GRAPH_LAUNCH).sum())
+    if graphs or analysis.launch_calls.any():
+        return ""
+    return "no launch calls were recorded"
+
+
+def fires() -> Trace:
+    """Five decode steps of 50 kernels of 4 us, a launch every 10 us."""
+    rows = []
+    for step in range(5):
+        t0 = step * 520_000
+        rows.append(span("decode", t0, 510_000, payload=1))
+        for i in range(50):
+            t = t0 + 1_000 + i * 10_000
+            rows += launch("gemm", at=t, start=t + 8_000, dur=4_000, call_dur=6_000)
+    return build_trace(*rows)
+
+
+def quiet() -> Trace:
+    """The same launches, but kernels of 50 us: they queue, and the GPU sets the pace."""
+    rows, free = [], 0
+    for step in range(5):
+        t0 = step * 520_000
+        rows.append(span("decode", t0, 510_000, payload=1))
+        for i in range(50):
+            t = t0 + 1_000 + i * 10_000
+            free = max(free, t + 8_000)
+            rows += launch("gemm", at=t, start=free, dur=50_000, call_dur=6_000)
+            free += 50_000
+    return build_trace(*rows)
+
+
+RULE = Rule(
+    code="PK201",
+    title="Launch-bound decode",
+    unmet=needs_all(needs_gpu_rows, needs_calls, _judged),
+    check=check,
+    advice="Replay the decode step as one CUDA graph (or torch.compile mode='reduce-overhead'); fuse small kernels.",
+    fires=fires,
+    quiet=quiet,
+)

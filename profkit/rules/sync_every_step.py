@@ -1,0 +1,176 @@
+"""PK303 host synchronisation every step.
+
+What it finds
+    Steps in which the host waits for the GPU, step after step: ``.item()``, ``.cpu()``, ``.tolist()``, a copy into
+    pageable memory, cudaStreamSynchronize. Fires where at least four of five steps hold such a wait.
+
+Why it costs time
+    While it waits the host cannot prepare the next step. When the GPU is done it has nothing queued, and stands still
+    until the host has woken up, done its own work and launched again.
+
+How the cost is computed
+    cost: the time that the host waited inside steps (synchronisation calls, and read-back calls that returned only
+    when the copy was done; overlaps counted once). saving: that time minus what the GPU was busy meanwhile: removing
+    the wait alone cannot give back more. The idle time behind the wait, in which the host does its own work, is PK101's.
+
+What to do
+    Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and look
+    at it one step later; check stop conditions every few steps; avoid boolean indexing and nonzero in the step.
+
+When it is wrong
+    Where the GPU is busy during the whole wait and the host has nothing else to do, the wait is harmless: the saving
+    says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import union
+from profkit.analysis.waits import Waits, callers, find_waits, is_pageable
+from profkit.model import Finding, Ints, Trace, Window, evidence
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_steps
+from profkit.rules._price import priced
+from profkit.testing import build_trace, call, launch, span
+
+MOST_STEPS = 0.8
+
+
+def waits_of_every_step(analysis: Analysis) -> Waits | None:
+    """The waits inside steps, where at least four of five steps hold one; else None."""
+    if needs_steps(analysis) or needs_calls(analysis):
+        return None
+    waits = find_waits(analysis)
+    kind = analysis.steps.main_kind()
+    counted = np.flatnonzero(analysis.steps.complete & ((analysis.steps.kind == kind) if kind is not None else True))
+    inside = waits.step >= 0
+    with_wait = np.isin(counted, waits.step[inside]).sum()
+    if not len(counted) or with_wait < MOST_STEPS * len(counted):
+        return None
+    keep = np.flatnonzero(inside)
+    return Waits(
+        waits.call[keep], waits.start[keep], waits.end[keep], waits.copy[keep], waits.is_sync[keep], waits.step[keep]
+    )
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    waits = waits_of_every_step(analysis)
+    if waits is not None:
+        yield _finding(analysis, waits)
+
+
+def _finding(analysis: Analysis, waits: Waits) -> Finding:
+    trace = analysis.trace
+    steps = len(np.unique(waits.step))
+    syncs = int(waits.is_sync.sum())
+    waited = union(waits.start, waits.end)
+    busy = union(analysis.work.start, analysis.work.end)
+    busy_meanwhile = int(busy.covered(waited.start, waited.end).sum())
+    read_backs = np.unique(waits.copy[waits.copy >= 0])
+    pageable = int(is_pageable(trace, read_backs).sum())
+    size = int(np.maximum(trace.array("copies", "bytes")[read_backs], 0).sum())
+    names = Counter(trace.name(int(n), "base") for n in trace.array("calls", "name")[waits.call])
+    who = _callers(trace, waits.call)
+    outside = int((find_waits(analysis).step < 0).sum())
+    longest = waits.call[np.argsort(waits.start - waits.end, kind="stable")]
+    first = int(longest[0])
+    by = f" from {', '.join(who)}" if who else ""
+    back = ""
+    if len(read_backs):
+        memory = "pageable " if pageable == len(read_backs) else f"{pageable} of them pageable, " if pageable else ""
+        back = (
+            f", for {text.count(len(read_backs), memory + 'read-back')} of "
+            f"{text.size(size // len(read_backs))} each (D2H)"
+        )
+    rest = waited.total - busy_meanwhile
+    return priced(
+        analysis,
+        cost_ns=waited.total,
+        saving_ns=rest,
+        code=RULE.code,
+        title=RULE.title,
+        key=f"{RULE.code}:all:steps:",
+        message=(
+            f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
+            f"{text.count(syncs, 'synchronisation')} ({_half_up_2(syncs, steps)} a step, "
+            f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(waited.total)}, the "
+            f"GPU was busy {text.ns(busy_meanwhile)} of it, so removing the wait alone gives back at most {text.ns(rest)}"
+        ),
+        cause="the host reads a result of the step before it can go on",
+        advice=RULE.advice,
+        facts={
+            "steps_with_wait": steps,
+            "steps": len(analysis.steps),
+            "syncs": syncs,
+            "waits": len(waits),
+            "waits_outside_steps": outside,
+            "wait_ns": waited.total,
+            "gpu_busy_meanwhile_ns": busy_meanwhile,
+            "recoverable_ns": rest,
+            "read_backs": len(read_backs),
+            "pageable_read_backs": pageable,
+            "read_back_bytes": size,
+            "called_from": ", ".join(who),
+        },
+        evidence=(
+            evidence(
+                "calls",
+                longest,
+                tracks=tuple(np.unique(trace.array("calls", "track")[longest[:100]]).tolist()),
+                window=Window(int(trace.array("calls", "start_ns")[first]), int(analysis.call_end[first])),
+            ),
+        ),
+    )
+
+
+def _callers(trace: Trace, calls: Ints) -> list[str]:
+    """Who made the calls, as far as it was recorded: the operator first, then the line of Python, most frequent."""
+    out = []
+    for kinds, outermost in ((("op",), True), (("python",), False)):
+        rows = callers(trace, calls, kinds, outermost)
+        names = trace.array("spans", "name")[rows[rows >= 0]]
+        if len(names):
+            code = int(np.bincount(names).argmax())
+            out.append(text.clip(trace.name(code), 80))
+    return out
+
+
+def _half_up_2(value: int, by: int) -> str:
+    hundredths = (200 * value + by) // (2 * by)
+    return f"{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def _rows(sync: str) -> Trace:
+    rows = []
+    for i in range(5):
+        t = i * 1_000_000
+        rows.append(span("decode", t, 990_000, payload=1))
+        rows += launch("gemm", at=t + 10_000, start=t + 20_000, dur=700_000)
+        rows.append(call(t + 30_000, 710_000 if sync.endswith("Synchronize") else 1_000, sync))
+    return build_trace(*rows)
+
+
+def fires() -> Trace:
+    """Five decode steps, each with cudaStreamSynchronize until its kernel is done."""
+    return _rows("cudaStreamSynchronize")
+
+
+def quiet() -> Trace:
+    """The same steps with a query in place of the wait."""
+    return _rows("cudaEventQuery")
+
+
+RULE = Rule(
+    code="PK303",
+    title="Host synchronisation every step",
+    unmet=needs_all(needs_gpu_rows, needs_calls, needs_steps),
+    check=check,
+    advice="Keep the sampled token on the GPU; read it back through pinned memory one step later, or every few steps.",
+    fires=fires,
+    quiet=quiet,
+)

@@ -1,0 +1,208 @@
+"""Results as text for a terminal and as strict JSON: keys flat, absent is null, big integers as digits in a string."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from importlib.metadata import version
+from typing import Any
+
+from profkit import text
+from profkit.model import CheckResult, Finding
+
+SAFE_INTEGER = 1 << 53
+"""JSON readers that hold numbers as doubles lose integers from here on."""
+
+
+def document(command: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The envelope of every JSON output: the schema, the version, and the content beside them."""
+    return {"schema": f"profkit.{command}/1", "profkit_version": version("profkit"), **content}
+
+
+def to_json(value: Any) -> str:
+    """Strict JSON: no NaN, no Infinity, no integer that a double would round, no lone surrogate."""
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=True)
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, tuples and big integers to what JSON has."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < SAFE_INTEGER else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return plain(value.item())
+
+
+def check_document(result: CheckResult) -> dict[str, Any]:
+    """``check --json``."""
+    return document(
+        "check",
+        {
+            "headline": result.headline,
+            "trace": result.trace,
+            "summary": result.summary,
+            "findings": [finding_document(finding) for finding in result.findings],
+            "not_run": [asdict(item) for item in result.not_run],
+            "clean": list(result.clean),
+        },
+    )
+
+
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """A finding with unknown prices as null."""
+    out = asdict(finding)
+    for key in ("cost_ns", "saving_ns", "cost_ns_per_step", "saving_ns_per_step"):
+        out[key] = None if out[key] < 0 else out[key]
+    return out
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Aligned lines: the first ``left`` columns to the left, numbers to the right."""
+    table = [list(head), *([text.clip(cell, 60) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    return [
+        "  ".join(
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+
+
+def check_text(result: CheckResult) -> str:
+    """``check`` for a person: the headline first, then what it rests on."""
+    summary, lines = result.summary, [result.headline, ""]
+    lines += _finding_lines(result)
+    lines += _device_lines(summary)
+    lines += _step_lines(summary)
+    lines += _stage_lines(result)
+    lines += _range_lines(summary)
+    lines += _copy_lines(summary)
+    lines += _call_lines(summary)
+    lines += _idle_lines(summary)
+    lines += [f"{table}: {reason}" for table, reason in result.trace["missing"].items()]
+    lines += [f"warning: {warning}" for warning in result.trace["warnings"]]
+    source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
+    lines.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
+    return "\n".join(lines)
+
+
+def _finding_lines(result: CheckResult) -> list[str]:
+    lines = []
+    for finding in result.findings:
+        price = f", saves up to {text.ns(finding.saving_ns)}" if finding.saving_ns >= 0 else ""
+        of = f" ({text.percent(finding.share)} of {finding.share_of})" if finding.share is not None else ""
+        lines += [f"{finding.code} {finding.title} [{finding.severity}]{price}{of}"]
+        lines += [f"  {text.clip(finding.message, 1_000)}", f"  to do: {finding.advice}"]
+    if result.clean:
+        lines.append(f"nothing found by {', '.join(result.clean)}")
+    lines += [f"{item.code} {item.title}: not evaluated: {item.reason}" for item in result.not_run]
+    return [*lines, ""]
+
+
+def _device_lines(summary: Mapping[str, Any]) -> list[str]:
+    if not summary["devices"]:
+        return ["GPU busy and idle: n/a (no GPU rows)", ""]
+    window = summary["window"]
+    rows = [
+        [
+            device["name"], text.percent(device["busy_share"]), text.ns(device["busy_ns"]), text.ns(device["kernel_ns"]),
+            text.ns(device["copy_ns"]), text.ns(device["graph_ns"]), text.ns(device["idle_ns"]),
+            text.ns(device["kernel_sum_over_streams_ns"]),
+        ]
+        for device in summary["devices"]
+    ]  # fmt: skip
+    title = f"GPU, of {text.ns(summary['window_ns'])} ({window['of']}; {window['start_ns']} to {window['end_ns']} ns)"
+    head = [title, "busy", "busy", "kernels", "copies", "graphs", "idle", "kernel sum over streams"]
+    return [*columns(head, rows), ""]
+
+
+def _step_lines(summary: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if summary["steps"]:
+        rows = [
+            [kind, f"{step['count']:,}", str(step["warm_up"]), *(text.ns(step[f"period_p{p}_ns"]) for p in (50, 90, 99)),
+             *(text.ns(step[f"host_p{p}_ns"]) for p in (50, 90, 99))]
+            for kind, step in summary["steps"].items()
+        ]  # fmt: skip
+        head = ["steps", "count", "warm-up", "period p50", "p90", "p99", "host p50", "p90", "p99"]
+        lines += columns(head, rows)
+    for name in ("ttft", "tpot"):
+        if spread := summary[f"{name}_ns"]:
+            values = ", ".join(f"p{p} {text.ns(spread[f'p{p}'])}" for p in (50, 90, 99))
+            lines.append(f"{name.upper()} {values} (n={spread['n']})")
+    return [*lines, ""] if lines else []
+
+
+def _stage_lines(result: CheckResult) -> list[str]:
+    stages = result.summary["stages"]
+    if not stages:
+        return []
+    rows = [
+        [s["stage"], f"{s['count']:,}", str(s["unclosed"]), *(text.ns(s[f"host_p{p}_ns"]) for p in (50, 90, 99)),
+         *(text.ns(s[f"gpu_p{p}_ns"]) for p in (50, 90, 99)), text.ns(s["gpu_busy_ns"]), text.ns(s["gpu_self_ns"])]
+        for s in stages
+    ]  # fmt: skip
+    head = ["stages", "count", "unclosed", "host p50", "p90", "p99", "GPU p50", "p90", "p99", "GPU in all", "GPU self"]
+    return [*columns(head, rows), ""]
+
+
+def _range_lines(summary: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [
+            f"{r['domain']}/{r['name']}" if r["domain"] else r["name"],
+            f"{r['count']:,}",
+            str(r["unclosed"]),
+            text.ns(r["total_ns"]),
+        ]
+        for r in summary["ranges"][:10]
+    ]
+    lines = [*columns(["ranges, most time first", "count", "unclosed", "sum"], rows), ""] if rows else []
+    unclosed = summary["counts"]["unclosed_spans"]
+    return [*lines, text.count(unclosed, "unclosed range"), ""] if unclosed else lines
+
+
+def _copy_lines(summary: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [f"{c['kind']} {c['src']} -> {c['dst']}" if c["kind"] != "memset" else f"memset {c['dst']}", f"{c['count']:,}",
+         text.size(c["bytes"]), text.ns(c["sum_ns"]), text.rate(c["bytes"], c["sum_ns"])]
+        for c in summary["copies"]
+    ]  # fmt: skip
+    return [*columns(["copies", "count", "bytes", "sum", "rate"], rows), ""] if rows else []
+
+
+def _call_lines(summary: Mapping[str, Any]) -> list[str]:
+    rows = [[c["name"], c["kind"], f"{c['count']:,}", text.ns(c["total_ns"])] for c in summary["calls"][:10]]
+    lines = columns(["CUDA calls, most time first", "kind", "count", "sum"], rows, left=2) if rows else []
+    launches = summary["launches"]
+    if launches["graph_launches"]:
+        each = launches["graph_host_ns_per_kernel"]
+        lines.append(
+            f"{text.count(launches['graph_launches'], 'graph launch', 'graph launches')}, "
+            f"{text.count(launches['graph_kernels'], 'kernel')} by them, {text.ns(launches['graph_host_ns'])} of host time"
+            + (f" ({text.ns(round(each))} a kernel)" if each is not None else "")
+        )
+    if wait := launches["queue_wait_ns"]:
+        lines.append(
+            f"queue wait (launch call's end to kernel start): p50 {text.ns(wait['p50'])}, p99 {text.ns(wait['p99'])}"
+        )
+    return [*lines, ""] if lines else []
+
+
+def _idle_lines(summary: Mapping[str, Any]) -> list[str]:
+    idle = summary["idle_by_cause"]
+    if not idle or not any(idle.values()):
+        return []
+    total = sum(idle.values())
+    ranked = sorted(((value, cause) for cause, value in idle.items() if value), reverse=True)
+    rows = [[cause, text.ns(value), text.percent(value / total)] for value, cause in ranked]
+    return [*columns(["GPU idle by what the host did", "sum", "of idle"], rows), ""]

@@ -1,0 +1,177 @@
+"""``build_trace``: a tiny trace in a few lines, for the examples of rules, for tests and for samples.
+
+>>> trace = build_trace(launch("gemm", at=0, start=10_000, dur=50_000), span("decode", 0, 70_000))
+
+Every function makes rows; times are ns. Lanes, names and processes appear when a row needs them: process 100 with
+thread 100, device 0 with stream 7, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from profkit.builder import Builder
+from profkit.model import RunMeta, Trace, Window
+from profkit.schema import APIS, COPY_KINDS, MEMORY_KINDS, PAYLOAD_KINDS, SPAN_KINDS, SYNC_KINDS, TRACK_KINDS
+from profkit.stages import find_stages
+
+PID, TID, DEVICE, STREAM = 100, 100, 0, 7
+
+_numbers = count(1_000_000)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table to be; ``lane`` is (pid, tid) of a thread or (pid, device, stream) of a stream."""
+
+    table: str
+    lane: tuple[int, ...]
+    name: str
+    values: Mapping[str, Any]
+
+
+def kernel(
+    start: int, dur: int, name: str = "gemm", *, correlation: int = -1, pid: int = PID, device: int = DEVICE,
+    stream: int = STREAM, graph_node: int = -1,
+) -> Row:  # fmt: skip
+    """A kernel on a stream; ``dur`` -1 was not seen to end."""
+    values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "graph_node": graph_node}
+    return Row("kernels", (pid, device, stream), name, values)
+
+
+def copy(
+    start: int, dur: int, kind: str, size: int, src: str = "unknown", dst: str = "unknown", *, correlation: int = -1,
+    pid: int = PID, device: int = DEVICE, stream: int = STREAM,
+) -> Row:  # fmt: skip
+    """A copy or, with kind memset, a memset of ``size`` bytes."""
+    values = {
+        "start_ns": start, "dur_ns": dur, "kind": COPY_KINDS.index(kind), "bytes": size, "correlation": correlation,
+        "src_kind": MEMORY_KINDS.index(src), "dst_kind": MEMORY_KINDS.index(dst),
+    }  # fmt: skip
+    return Row("copies", (pid, device, stream), "", values)
+
+
+def graph(
+    start: int, dur: int, *, correlation: int = -1, pid: int = PID, device: int = DEVICE, stream: int = STREAM
+) -> Row:
+    """A graph launch recorded as one piece."""
+    values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "graph": 1, "graph_exec": 1}
+    return Row("graphs", (pid, device, stream), "", values)
+
+
+def call(
+    start: int, dur: int, name: str = "cudaLaunchKernel", *, correlation: int = -1, pid: int = PID, tid: int = TID,
+    api: str = "runtime",
+) -> Row:  # fmt: skip
+    """A CUDA call on a host thread."""
+    values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "api": APIS.index(api), "return_code": 0}
+    return Row("calls", (pid, tid), name, values)
+
+
+def sync(start: int, dur: int, kind: str = "stream", *, correlation: int = -1, pid: int = PID, tid: int = TID) -> Row:
+    """A synchronisation record."""
+    values = {"start_ns": start, "dur_ns": dur, "kind": SYNC_KINDS.index(kind), "correlation": correlation}
+    return Row("syncs", (pid, tid), "", values)
+
+
+def span(
+    name: str, start: int, dur: int, *, kind: str = "push_pop", payload: int | None = None, pid: int = PID,
+    tid: int = TID, domain: str = "", category: str = "",
+) -> Row:  # fmt: skip
+    """A range; ``dur`` -1 was never closed."""
+    values = {"start_ns": start, "dur_ns": dur, "kind": SPAN_KINDS.index(kind), "domain": domain, "category": category}
+    if payload is not None:
+        values |= {"payload_kind": PAYLOAD_KINDS.index("int"), "payload_int": payload}
+    return Row("spans", (pid, tid), name, values)
+
+
+def os_call(start: int, dur: int, name: str = "poll", *, pid: int = PID, tid: int = TID) -> Row:
+    """An operating system call."""
+    return Row("os_calls", (pid, tid), name, {"start_ns": start, "dur_ns": dur, "event_class": 27})
+
+
+def launch(
+    name: str, *, at: int, start: int, dur: int, call_dur: int = 5_000, pid: int = PID, tid: int = TID,
+    device: int = DEVICE, stream: int = STREAM, api: str = "cudaLaunchKernel",
+) -> list[Row]:  # fmt: skip
+    """A launch call at ``at`` and its kernel, joined by a correlation id of their own."""
+    number = next(_numbers)
+    return [
+        call(at, call_dur, api, correlation=number, pid=pid, tid=tid),
+        kernel(start, dur, name, correlation=number, pid=pid, device=device, stream=stream),
+    ]
+
+
+def build_trace(
+    *rows: Row | Iterable[Row],
+    simulated: bool = False,
+    windows: tuple[Window, ...] = (),
+    missing: Mapping[str, str] | None = None,
+    warnings: tuple[str, ...] = (),
+) -> Trace:
+    """A Trace of these rows; tables in ``missing`` were not captured, for that reason."""
+    builder = Builder()
+    host = builder.dimension("hosts", "host", clock="session")
+    for row in _flat(rows):
+        _add(builder, host, row)
+    for table, reason in (missing or {}).items():
+        builder.miss(table, reason)
+    meta = RunMeta(source="built", simulated=simulated, warnings=warnings)
+    return builder.finish(meta, windows)
+
+
+def _flat(rows: Iterable[Row | Iterable[Row]]) -> Iterable[Row]:
+    for row in rows:
+        if isinstance(row, Row):
+            yield row
+        else:
+            yield from row
+
+
+def _add(builder: Builder, host: int, row: Row) -> None:
+    process = builder.dimension("processes", row.lane[0], host=host, pid=row.lane[0], rank=-1)
+    values = {key: np.asarray([value]) if isinstance(value, int) else value for key, value in row.values.items()}
+    if len(row.lane) == 3:
+        values["track"] = np.asarray([_stream(builder, host, process, *row.lane)])
+    else:
+        values["track"] = np.asarray([_thread(builder, host, process, *row.lane)])
+    if row.table == "kernels":
+        values["name"] = builder.names.kernel(row.name)
+    elif row.table in ("calls", "os_calls", "spans"):
+        values["name"] = builder.names.row(row.name)
+    if row.table == "spans":
+        for key in ("domain", "category"):
+            values[key] = builder.names.row(values[key]) if values[key] else -1
+        values |= _stage(builder, values)
+    else:
+        values["process"] = process
+    if row.table == "syncs":
+        values["thread_track"] = values["track"]
+    builder.add(row.table, **values)
+
+
+def _stage(builder: Builder, values: Mapping[str, Any]) -> dict[str, Any]:
+    codes = [np.asarray([values[key]]) for key in ("name", "domain", "category")]
+    stage, payload, has_payload = find_stages(builder.names.texts(), *codes)
+    if has_payload[0] and "payload_int" not in values:
+        return {"stage": stage, "payload_kind": PAYLOAD_KINDS.index("int"), "payload_int": payload}
+    return {"stage": np.where(values["kind"] == SPAN_KINDS.index("mark"), -1, stage), "end_track": values["track"]}
+
+
+def _stream(builder: Builder, host: int, process: int, pid: int, device: int, stream: int) -> int:
+    row = builder.dimension("devices", device, host=host, name=f"GPU {device}")
+    return builder.dimension(
+        "tracks", (pid, device, stream), kind=TRACK_KINDS.index("stream"), host=host, process=process, device=row,
+        ordinal=device, context=1, stream=stream, label=f"stream {stream}",
+    )  # fmt: skip
+
+
+def _thread(builder: Builder, host: int, process: int, pid: int, tid: int) -> int:
+    return builder.dimension(
+        "tracks", (pid, tid), kind=TRACK_KINDS.index("thread"), host=host, process=process, tid=tid, label=f"thread {tid}"
+    )  # fmt: skip
