@@ -2,7 +2,7 @@
 
 Python imports ``sitecustomize`` before the program. ``sys.argv``, ``__main__``, ``-m``, ``-c`` and tracebacks are
 therefore the program's own. Only modules that are loaded by then are imported here: a program may have a ``json.py`` of
-its own, and must get that one.
+its own, and must get that one. (That rules out ``__future__`` too: what Python 3.8 cannot evaluate is quoted.)
 
 PROFKIT_TRACE_DIR       where to put records and notes; without it nothing is armed
 PROFKIT_TRACE_STEPS     steps after which recording ends
@@ -10,8 +10,6 @@ PROFKIT_TRACE_SECONDS   seconds after which recording ends
 PROFKIT_TRACE_CHILDREN  "1": Python programs that this one starts are recorded too
 PROFKIT_TRACE_PATH      PYTHONPATH as it was; absent if there was none
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -35,7 +33,7 @@ def _arm() -> None:
         sys.meta_path.insert(0, _TorchWatch(settings))
 
 
-def _restore_environment(settings: dict[str, str]) -> None:
+def _restore_environment(settings: "dict[str, str]") -> None:
     for key in settings:
         del os.environ[_PREFIX + key]
     if "PATH" in settings:
@@ -44,7 +42,7 @@ def _restore_environment(settings: dict[str, str]) -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def note(settings: dict[str, str], event: str, text: str = "") -> None:
+def note(settings: "dict[str, str]", event: str, text: str = "") -> None:
     """Append a line for the process that waits for this program; one file a process, so lines never mix."""
     with open(f"{settings['DIR']}/{os.getpid()}.notes", "a", encoding="utf-8") as file:  # noqa: PTH123
         file.write(f"{event}\t{' '.join(text.split())}\n")
@@ -53,10 +51,10 @@ def note(settings: dict[str, str], event: str, text: str = "") -> None:
 class _TorchWatch:
     """A finder that finds nothing itself: when ``torch`` is asked for, it has the recorder start behind the import."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
+    def __init__(self, settings: "dict[str, str]") -> None:
         self.settings = settings
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None, /) -> Any:
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None, /) -> "Any":
         if name != "torch":
             return None
         for finder in [finder for finder in sys.meta_path if not isinstance(finder, _TorchWatch)]:
@@ -67,13 +65,13 @@ class _TorchWatch:
                 return spec
         return None
 
-    def _start_behind(self, loader: Any) -> None:
+    def _start_behind(self, loader: "Any") -> None:
         """Shadow ``exec_module`` on this one loader object for one call; its class and the spec stay as they are.
 
         Many programs only ask whether torch could be found: such a spec is never executed, and the watch goes on.
         """
 
-        def exec_module(module: Any) -> None:
+        def exec_module(module: "Any") -> None:
             del loader.exec_module
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
@@ -102,7 +100,7 @@ class _Quiet:
             os.environ.pop(self._KEY, None)
 
 
-def _start_recorder(settings: dict[str, str]) -> None:
+def _start_recorder(settings: "dict[str, str]") -> None:
     try:
         import importlib.util
 
@@ -116,7 +114,7 @@ def _start_recorder(settings: dict[str, str]) -> None:
         _note_error(settings, error)
 
 
-def _note_error(settings: dict[str, str], error: Exception) -> None:
+def _note_error(settings: "dict[str, str]", error: Exception) -> None:
     try:
         note(settings, "error", f"{type(error).__name__}: {error}")
     except OSError:
