@@ -53,14 +53,14 @@ def query(nvml: Any = None) -> Nvml:
     except Exception as error:
         return Nvml(problem=_text(str(error)) or type(error).__name__)
     try:
-        count = _ask(nvml.nvmlDeviceGetCount) or 0
+        count = _ask(lambda: int(nvml.nvmlDeviceGetCount())) or 0
         return Nvml(
             driver=_ask(lambda: _text(nvml.nvmlSystemGetDriverVersion())),
             cuda=_ask(lambda: _cuda_text(nvml.nvmlSystemGetCudaDriverVersion())),
             gpus=tuple(_gpu(nvml, index) for index in range(count)),
         )
     finally:
-        _ask(nvml.nvmlShutdown)
+        _ask(lambda: nvml.nvmlShutdown())
 
 
 def _gpu(nvml: Any, index: int) -> Gpu:
