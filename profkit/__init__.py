@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from profkit.api import check, open
+    from profkit.api import check, open  # noqa: A004 - the public name
     from profkit.capture.stage import Stage, request, stage
     from profkit.errors import ProfkitError
     from profkit.model import CheckResult, Evidence, Finding, Trace, Window

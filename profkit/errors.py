@@ -25,7 +25,7 @@ class UsageError(ProfkitError):
     exit_code = 2
 
 
-class MissingExtra(ProfkitError):
+class MissingExtra(ProfkitError):  # noqa: N818 - read as what happened
     """A feature whose optional packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:

@@ -62,4 +62,5 @@ def _no_gpu(analysis: Analysis) -> str:
         if analysis.trace.rows(table)
     ]
     rest = f"; the capture holds {', '.join(seen)}" if seen else ""
-    return f"No GPU kernels in this capture ({reason.removeprefix('no GPU kernels in this capture: ')}): GPU numbers are not known{rest}"
+    reason = reason.removeprefix("no GPU kernels in this capture: ")
+    return f"No GPU kernels in this capture ({reason}): GPU numbers are not known{rest}"

@@ -136,11 +136,11 @@ def to_frame(trace: Trace, table: str) -> pd.DataFrame:
             continue
         array = _numpy(values)
         if column.labels:
-            out[column.name] = pd.Categorical.from_codes(array, list(column.labels))
+            out[column.name] = _categorical(array, list(column.labels))
         elif column.unit == "row of names":
             rows, codes = np.unique(array, return_inverse=True)
             rows, codes = (rows[1:], codes - 1) if len(rows) and rows[0] == -1 else (rows, codes)
-            out[column.name] = pd.Categorical.from_codes(codes, [trace.name(int(row)) for row in rows])
+            out[column.name] = _categorical(codes, [trace.name(int(row)) for row in rows])
         elif column.name == "payload_int" and payload is not None:
             out[column.name] = pd.array(array, dtype="Int64")
             out[column.name][payload != 1] = pd.NA
@@ -150,6 +150,13 @@ def to_frame(trace: Trace, table: str) -> pd.DataFrame:
         else:
             out[column.name] = array
     return pd.DataFrame(out)
+
+
+def _categorical(codes: Array, words: list[str]) -> pd.Categorical[str]:
+    """Words by code, -1 as NA."""
+    import pandas as pd
+
+    return pd.Categorical.from_codes(codes.astype(np.int64), pd.Index(words))
 
 
 @dataclass(frozen=True)

@@ -117,9 +117,7 @@ def _dimension(name: str, doc: str, *columns: Column) -> Table:
 
 def _event(name: str, doc: str, *columns: Column) -> Table:
     common = (
-        _long(
-            "id", "Row number after the sort (start_ns, -dur_ns, track, source row); it survives filters and windows."
-        ),
+        _long("id", "Row number after the sort (start_ns, -dur_ns, track, source row); survives filters and windows."),
         _ns("start_ns", "Start."),
         _ns("dur_ns", "Length; never negative."),
         _row("track", "tracks", "The lane it is drawn on."),
@@ -203,7 +201,11 @@ _ALL = (
         _NAME,
         _PROCESS,
         _CORRELATION,
-        *(_int(f"{what}_{axis}", f"{what} size, {axis}; -1 if not known.") for what in ("grid", "block", "cluster") for axis in "xyz"),
+        *(
+            _int(f"{what}_{axis}", f"{what} size, {axis}; -1 if not known.")
+            for what in ("grid", "block", "cluster")
+            for axis in "xyz"
+        ),
         _int("registers", "Registers a thread, -1 if not known."),
         _bytes("static_smem_bytes", "Static shared memory a block, -1 if not known."),
         _bytes("dynamic_smem_bytes", "Dynamic shared memory a block, -1 if not known."),
@@ -247,7 +249,7 @@ _ALL = (
     ),
     _event(
         "syncs",
-        "A synchronisation as the driver reports it; its track is the stream's, or the thread's where no stream is named.",
+        "A synchronisation as the driver reports it, on its stream's lane; without a stream on its thread's.",
         _code("kind", SYNC_KINDS, "What was waited for, by the name of the call first and the source's code second."),
         _PROCESS,
         _CORRELATION,
@@ -292,7 +294,13 @@ _ALL = (
         _long("return_code", "Return value, -1 if not known."),
         _PROCESS,
     ),
-    _event("overheads", "Time that the profiler or the driver took for itself.", _NAME, _PROCESS, _text("kind", "What for.")),
+    _event(
+        "overheads",
+        "Time that the profiler or the driver took for itself.",
+        _NAME,
+        _PROCESS,
+        _text("kind", "What for."),
+    ),
     _event(
         "gpu_events",
         "A CUDA event record.",
@@ -380,7 +388,10 @@ _ALL = (
         _text("table", "kernels, copies or graphs."),
         _long("row", "Row of that table."),
         _long("call", "Row of calls, -1 if the call was not recorded."),
-        _ns("queue_ns", "Start of the device row minus end of the call; negative where the device was faster; 0 without a call."),
+        _ns(
+            "queue_ns",
+            "Start of the device row minus end of the call; negative where it began earlier; 0 without a call.",
+        ),
     ),
     _derived(
         "steps",
@@ -414,7 +425,12 @@ _ALL = (
         _ns("tpot_ns", "(end_ns - first_token_ns) / (output_tokens - 1), half up; -1 if not known."),
         _flag("complete", "Whole, inside the capture."),
     ),
-    _derived("step_requests", "Which step worked for which request.", _long("step", "Row of steps."), _long("request", "Row of requests.")),
+    _derived(
+        "step_requests",
+        "Which step worked for which request.",
+        _long("step", "Row of steps."),
+        _long("request", "Row of requests."),
+    ),
     _derived(
         "idle",
         "A piece of time in which a device did nothing, with its one cause.",
@@ -435,7 +451,7 @@ _ALL = (
         _ns("saving_ns", "Time that a fix would give back, -1 if not known."),
         _text("message", "One sentence."),
     ),
-)  # fmt: skip
+)
 
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 EVENT_TABLES = tuple(table.name for table in _ALL if table.kind == "event")

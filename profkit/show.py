@@ -113,27 +113,28 @@ def _device_lines(summary: Mapping[str, Any]) -> list[str]:
     if not summary["devices"]:
         return ["GPU busy and idle: n/a (no GPU rows)", ""]
     window = summary["window"]
+    keys = ("busy_ns", "kernel_ns", "copy_ns", "graph_ns", "idle_ns", "kernel_sum_over_streams_ns")
     rows = [
-        [
-            device["name"], text.percent(device["busy_share"]), text.ns(device["busy_ns"]), text.ns(device["kernel_ns"]),
-            text.ns(device["copy_ns"]), text.ns(device["graph_ns"]), text.ns(device["idle_ns"]),
-            text.ns(device["kernel_sum_over_streams_ns"]),
-        ]
+        [device["name"], text.percent(device["busy_share"]), *(text.ns(device[key]) for key in keys)]
         for device in summary["devices"]
-    ]  # fmt: skip
-    title = f"GPU, of {text.ns(summary['window_ns'])} ({window['of']}; {window['start_ns']} to {window['end_ns']} ns)"
-    head = [title, "busy", "busy", "kernels", "copies", "graphs", "idle", "kernel sum over streams"]
-    return [*columns(head, rows), ""]
+    ]
+    head = ["GPU", "busy share", "busy", "kernels", "copies", "graphs", "idle", "kernel sum over streams"]
+    edges = f"{window['start_ns']:,} to {window['end_ns']:,} ns"
+    return [*columns(head, rows), f"of {text.ns(summary['window_ns'])}: {window['of']}, {edges}", ""]
 
 
 def _step_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     if summary["steps"]:
         rows = [
-            [kind, f"{step['count']:,}", str(step["warm_up"]), *(text.ns(step[f"period_p{p}_ns"]) for p in (50, 90, 99)),
-             *(text.ns(step[f"host_p{p}_ns"]) for p in (50, 90, 99))]
+            [
+                kind,
+                f"{step['count']:,}",
+                str(step["warm_up"]),
+                *(text.ns(step[f"{what}_p{p}_ns"]) for what in ("period", "host") for p in (50, 90, 99)),
+            ]
             for kind, step in summary["steps"].items()
-        ]  # fmt: skip
+        ]
         head = ["steps", "count", "warm-up", "period p50", "p90", "p99", "host p50", "p90", "p99"]
         lines += columns(head, rows)
     for name in ("ttft", "tpot"):
@@ -188,13 +189,12 @@ def _call_lines(summary: Mapping[str, Any]) -> list[str]:
         each = launches["graph_host_ns_per_kernel"]
         lines.append(
             f"{text.count(launches['graph_launches'], 'graph launch', 'graph launches')}, "
-            f"{text.count(launches['graph_kernels'], 'kernel')} by them, {text.ns(launches['graph_host_ns'])} of host time"
+            f"{text.count(launches['graph_kernels'], 'kernel')} by them, "
+            f"{text.ns(launches['graph_host_ns'])} on the host"
             + (f" ({text.ns(round(each))} a kernel)" if each is not None else "")
         )
     if wait := launches["queue_wait_ns"]:
-        lines.append(
-            f"queue wait (launch call's end to kernel start): p50 {text.ns(wait['p50'])}, p99 {text.ns(wait['p99'])}"
-        )
+        lines.append(f"queue wait (call's end to kernel start): p50 {text.ns(wait['p50'])}, p99 {text.ns(wait['p99'])}")
     return [*lines, ""] if lines else []
 
 

@@ -135,7 +135,9 @@ def _flat(rows: Iterable[Row | Iterable[Row]]) -> Iterable[Row]:
 
 def _add(builder: Builder, host: int, row: Row) -> None:
     process = builder.dimension("processes", row.lane[0], host=host, pid=row.lane[0], rank=-1)
-    values = {key: np.asarray([value]) if isinstance(value, int) else value for key, value in row.values.items()}
+    values: dict[str, Any] = {
+        key: np.asarray([value]) if isinstance(value, int) else value for key, value in row.values.items()
+    }
     if len(row.lane) == 3:
         values["track"] = np.asarray([_stream(builder, host, process, *row.lane)])
     else:
@@ -146,7 +148,8 @@ def _add(builder: Builder, host: int, row: Row) -> None:
         values["name"] = builder.names.row(row.name)
     if row.table == "spans":
         for key in ("domain", "category"):
-            values[key] = builder.names.row(values[key]) if values[key] else -1
+            word = str(row.values[key])
+            values[key] = builder.names.row(word) if word else -1
         values |= _stage(builder, values)
     else:
         values["process"] = process
@@ -164,7 +167,7 @@ def _stage(builder: Builder, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stream(builder: Builder, host: int, process: int, pid: int, device: int, stream: int) -> int:
-    row = builder.dimension("devices", device, host=host, name=f"GPU {device}")
+    row = builder.dimension("devices", device, host=host)
     return builder.dimension(
         "tracks", (pid, device, stream), kind=TRACK_KINDS.index("stream"), host=host, process=process, device=row,
         ordinal=device, context=1, stream=stream, label=f"stream {stream}",
@@ -173,5 +176,6 @@ def _stream(builder: Builder, host: int, process: int, pid: int, device: int, st
 
 def _thread(builder: Builder, host: int, process: int, pid: int, tid: int) -> int:
     return builder.dimension(
-        "tracks", (pid, tid), kind=TRACK_KINDS.index("thread"), host=host, process=process, tid=tid, label=f"thread {tid}"
+        "tracks", (pid, tid), kind=TRACK_KINDS.index("thread"), host=host, process=process, tid=tid,
+        label=f"thread {tid}",
     )  # fmt: skip

@@ -9,6 +9,9 @@ CALL_SUFFIX = r"(_ptsz|_ptds)?(_v\d+)?(_ptsz|_ptds)?$"
 """Suffix that the CUDA runtime's exports put behind a call: cudaMemcpyAsync_v3020, ..._ptsz_v7000."""
 
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
 _HEAD = re.compile(r"^(?:(?:void|static|inline|__global__)\s+)+")
 
 
@@ -22,6 +25,12 @@ def ns(value: int | None) -> str:
         if value < limit:
             return f"{_three(value / size)} {unit}"
     return f"{_three(value / 1_000_000_000)} s"
+
+
+def moment(value: int) -> str:
+    """A point in time with every digit, in seconds as profilers' timelines show it: 5.620114000 s."""
+    sign = "-" if value < 0 else ""
+    return f"{sign}{abs(value) // 1_000_000_000}.{abs(value) % 1_000_000_000:09d} s"
 
 
 def size(value: int | None) -> str:
@@ -57,6 +66,14 @@ def clip(text: str, width: int = 120) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
+def printable(text: str) -> str:
+    """Text without what a page or a terminal would obey or cannot encode; each such character becomes U+FFFD.
+
+    These are control characters (but tab and newline), bidirectional overrides, lone surrogates and noncharacters.
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
 def _three(value: float) -> str:
     """Three significant digits, without an exponent."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
@@ -72,7 +89,8 @@ def short_kernel(name: str) -> str:
     if "(" not in name and "<" not in name and "::" not in name:
         return name
     text = _HEAD.sub("", _ANONYMOUS.sub("anon", name).strip())
-    head, depth, out = "", 0, []
+    depth = 0
+    out: list[str] = []
     for char in text:
         if char in "<([{":
             if char == "(" and depth == 0 and out:

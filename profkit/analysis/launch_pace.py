@@ -1,4 +1,4 @@
-"""Which idle gaps are paced by launches: the device had nothing queued and waited for the host to submit the next piece.
+"""Which idle gaps are paced by launches: nothing was queued, and the device waited for the host to submit more.
 
 In such a gap the deciding thread did nothing but launch: no synchronisation, copy, allocation or CPU stage, and no
 long stretch of its own code.

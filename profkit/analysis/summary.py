@@ -181,7 +181,7 @@ def _calls(analysis: Analysis) -> list[dict[str, Any]]:
     total = np.bincount(name, length, minlength=trace.rows("names")) if len(name) else np.zeros(0)
     count = np.bincount(name, minlength=trace.rows("names")) if len(name) else np.zeros(0)
     kind = {base: CALL_KINDS[int(analysis.call_kind[np.argmax(name == rows[0])])] for base, rows in groups.items()}
-    out = [
+    out: list[dict[str, Any]] = [
         {
             "name": base,
             "kind": kind[base],

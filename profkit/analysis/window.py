@@ -46,11 +46,7 @@ def _ns(words: str) -> int:
 
 def _of_steps(trace: Trace, first: int, last: int) -> Window:
     steps = find_steps(trace, stage_ranges(trace), device_work(trace))
-    mine = (
-        np.flatnonzero((steps.process == steps.process[0]) & (steps.index >= first) & (steps.index <= last))
-        if len(steps)
-        else []
-    )
+    mine = np.flatnonzero((steps.process == steps.process[:1]) & (steps.index >= first) & (steps.index <= last))
     if len(mine) != last - first + 1:
         raise UsageError(f"no such steps: the trace has {len(steps)} steps, counted from 0")
     start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])
@@ -61,7 +57,7 @@ def _of_steps(trace: Trace, first: int, last: int) -> Window:
 def _of_range(trace: Trace, name: str) -> Window:
     wanted = trace.name_rows(lambda text: text == name, "text")
     names = trace.array("spans", "name")
-    rows = np.flatnonzero((names >= 0) & wanted[np.maximum(names, 0)]) if wanted.any() else []
+    rows = np.flatnonzero((names >= 0) & (wanted[np.maximum(names, 0)] if wanted.any() else False))
     if not len(rows):
         raise UsageError(f"no range is called {name!r} in this trace")
     start = int(trace.array("spans", "start_ns")[rows[0]])

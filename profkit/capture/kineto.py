@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profkit.capture.interpreter import PythonCommand
-from profkit.capture.run import Recording, Say, conclude, run
+from profkit.capture.run import Recording, Say, run
 from profkit.capture.runmeta import hide_paths, run_metadata
 from profkit.errors import ProfkitError
 
@@ -86,7 +86,8 @@ def record(
             _say_what_was_recorded(n, target, limits, say)
     if not outputs and not problem:
         problem = _explain_nothing(notes, follow, say)
-    return conclude(ended.code, outputs, problem)
+    recording = Recording(ended.code, tuple(outputs))
+    return recording.failed(problem) if problem else recording
 
 
 def injected(env: dict[str, str], folder: Path, limits: Limits, children: bool) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profkit.capture import nsys
-from profkit.capture.run import FAILED, Ended, Recording, Say, conclude, run
+from profkit.capture.run import FAILED, Ended, Recording, Say, run
 from profkit.errors import ProfkitError
 
 _REPORTS = (".nsys-rep", ".nsys-rep.qdrep", ".qdrep")
@@ -68,12 +68,15 @@ def record(
     new = [path for path, state in _outputs(name).items() if before.get(path) != state]
     outputs, problem = _collect(tool, version, name, new, ended)
     if not has_started and ended.code != 0:
-        return Recording(
-            FAILED, (), f"nsys failed before the program started (its exit code is {ended.code})", own=False
-        )
+        failure = f"nsys failed before the program started (its exit code is {ended.code})"
+        return Recording(FAILED, problem=f"{failure}; {problem}", whose="profkit's: the program did not run")
     if problem and foreign:
         problem += f"; {foreign}"
-    return conclude(_own_code(ended, flags, bool(outputs), say), outputs, problem)
+    whose = "profkit's SIGKILL after the grace time" if ended.killed else "what nsys passed on"
+    if not problem and not ended.killed:
+        whose = Recording.whose
+    recording = Recording(_own_code(ended, flags, bool(outputs), say), tuple(outputs), whose=whose)
+    return recording.failed(problem) if problem else recording
 
 
 def profile_flags(flags: Sequence[str], name: Path, *, force: bool, version: str) -> list[str]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profkit.errors import ProfkitError
@@ -50,14 +50,14 @@ class Recording:
     """Files to open, one for each process or capture range."""
     problem: str = ""
     """Why there is no sound result although one was due; empty if there is, or none was due."""
-    own: bool = True
-    """Whether ``code`` is the program's own."""
+    whose: str = "the program's own"
+    """Where ``code`` comes from."""
 
-
-def conclude(code: int, outputs: Sequence[Path] = (), problem: str = "") -> Recording:
-    """The program's own code stands, but a failed recording never looks like success."""
-    own = not problem or code != 0
-    return Recording(code if own else FAILED, tuple(outputs), problem, own)
+    def failed(self, problem: str) -> Recording:
+        """This recording with a problem: the program's own code stands, but a failure never looks like success."""
+        if self.code:
+            return replace(self, problem=problem)
+        return replace(self, code=FAILED, problem=problem, whose="profkit's: the program itself succeeded")
 
 
 def resolve(program: str) -> Path:

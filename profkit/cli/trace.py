@@ -15,7 +15,7 @@ from profkit.errors import ProfkitError, UsageError
 def trace(
     ctx: typer.Context,
     output: Path | None = typer.Option(
-        None, "-o", "--output", help="NAME of the files. Default: profkit-PROGRAM-DATE-TIME in the current folder."
+        None, "--output", help="Or -o: NAME of the files. Default: profkit-PROGRAM-DATE-TIME in the current folder."
     ),
     force: bool = typer.Option(False, "--force", help="Overwrite files of that name."),
     profiler: str = typer.Option("auto", "--profiler", help="nsys, torch, or auto: nsys where it is installed."),
@@ -39,24 +39,43 @@ def trace(
 
     command: list[str] = ctx.obj or []
     if not command:
-        raise UsageError("no program: profkit trace [FLAGS] -- PROGRAM ARGUMENTS")
+        raise UsageError("no program behind --: profkit trace [FLAGS] -- PROGRAM ARGUMENTS")
     if profiler not in ("auto", "nsys", "torch"):
         raise UsageError(f"--profiler {profiler}: must be auto, nsys or torch")
-    name = output or Path(f"profkit-{label_of(command)}-{datetime.now():%Y%m%d-%H%M%S}")
+    short, flags = take_output(ctx.args)
+    name = output or short or Path(f"profkit-{label_of(command)}-{datetime.now():%Y%m%d-%H%M%S}")
     options = Options(
-        name, force, profiler, nsys, tuple(ctx.args), grace_s=grace, steps=steps, seconds=seconds, children=children
+        name, force, profiler, nsys, tuple(flags), grace_s=grace, steps=steps, seconds=seconds, children=children
     )
     recording = record(command, options, say)
-    code, own, problem = recording.code, recording.own, recording.problem
     for path in recording.outputs:
-        if not report(path) and not problem:
-            problem = f"{path} was recorded but could not be opened"
-            code, own = (code, own) if code else (125, False)
-    if problem:
-        say(problem)
-    if code:
-        say(f"exit code {code} is the program's own" if own else f"exit code {code} is profkit's, not the program's")
-    raise typer.Exit(code)
+        if not report(path) and not recording.problem:
+            recording = recording.failed(f"{path} was recorded but could not be opened")
+    if recording.problem:
+        say(recording.problem)
+    if recording.code:
+        say(f"exit code {recording.code} is {recording.whose}")
+    raise typer.Exit(recording.code)
+
+
+def take_output(flags: list[str]) -> tuple[Path | None, list[str]]:
+    """Take ``-o NAME`` out of the flags that the parser does not know.
+
+    The parser must not know a short option: it would find an ``o`` in nsys's ``-tcuda,osrt`` and take the rest for its
+    value. Raises UsageError for ``-o`` without a name.
+    """
+    output: Path | None = None
+    rest: list[str] = []
+    words = iter(flags)
+    for word in words:
+        if not word.startswith("-o"):
+            rest.append(word)
+            continue
+        name = word[2:].removeprefix("=") or next(words, "")
+        if not name:
+            raise UsageError("-o needs a name")
+        output = Path(name)
+    return output, rest
 
 
 def report(path: Path) -> bool:

@@ -145,9 +145,7 @@ def _own_device_rows(builder: Builder) -> None:
         callers = [0]
     unclear = builder.own_device_rows(callers) if callers else 0
     if unclear:
-        builder.warnings.append(
-            f"{unclear} GPU rows could not be given to one process: their correlation id is not unique"
-        )
+        builder.warnings.append(f"{unclear} GPU rows could not be given to one process: correlation ids are not unique")
 
 
 def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
@@ -158,8 +156,8 @@ def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
             why = "legacy list form without GPU activity"
         elif launches:
             why = (
-                f"no GPU activity recorded although {launches} launches were made; likely causes: CUPTI was held by another "
-                "profiler, records were lost or out of the window, or the platform (WSL, Windows) gives none"
+                f"no GPU activity recorded although {launches} launches were made; likely causes: another profiler "
+                "held CUPTI, records were lost or out of the window, or the platform (WSL, Windows) gives none"
             )
         else:
             why = "no GPU activity in this trace: it ran on the CPU, or the profiler was not asked for CUDA"

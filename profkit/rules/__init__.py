@@ -6,7 +6,7 @@ computed / What to do / When it is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from profkit.analysis.context import Analysis
@@ -26,7 +26,7 @@ class Rule:
     code: str
     title: str
     unmet: Callable[[Analysis], str]
-    check: Callable[[Analysis], Sequence[Finding]]
+    check: Callable[[Analysis], Iterable[Finding]]
     advice: str
     fires: Callable[[], Trace]
     quiet: Callable[[], Trace]

@@ -26,7 +26,8 @@ def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, **rest: Any) -> 
     if steps and period:
         kind = ("prefill", "decode", "mixed", "profiler")[analysis.steps.main_kind() or 0]
         cost, saving = _per(cost_ns, steps), _per(saving_ns, steps)
-        share, share_of = saving / period, f"the median {kind} step ({steps} steps)"
+        share: float | None = saving / period
+        share_of = f"the median {kind} step ({steps} steps)"
     else:
         window = analysis.window.dur_ns if analysis.window else 0
         cost = saving = -1

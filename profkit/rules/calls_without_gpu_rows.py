@@ -97,8 +97,8 @@ RULE = Rule(
     unmet=needs_calls,
     check=check,
     advice=(
-        "Run profkit doctor; check for a second profiler, forked workers (use spawn), a capture range that never began, "
-        "or a driver newer than the profiler."
+        "Run profkit doctor; check for a second profiler, forked workers (use spawn), a capture range that never "
+        "began, or a driver newer than the profiler."
     ),
     fires=fires,
     quiet=quiet,

@@ -39,6 +39,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     graph_ns = sum(device.graph_ns for device in analysis.devices)
     busy_ns = sum(device.busy_ns for device in analysis.devices)
     kernels = int((work.table == 0).sum())
+    share = text.percent(graph_ns / busy_ns if busy_ns else None)
     yield Finding(
         code=RULE.code,
         title=RULE.title,
@@ -46,7 +47,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         severity="warning",
         message=(
             f"Kernels inside {text.count(len(rows), 'CUDA graph launch', 'CUDA graph launches')} were not recorded: "
-            f"{text.ns(graph_ns)} of {text.ns(busy_ns)} busy time ({text.percent(graph_ns / busy_ns if busy_ns else None)}) "
+            f"{text.ns(graph_ns)} of {text.ns(busy_ns)} busy time ({share}) "
             f"is inside graphs captured as one piece; only {text.count(kernels, 'kernel')} outside of them "
             f"{'is' if kernels == 1 else 'are'} visible"
         ),

@@ -123,7 +123,7 @@ RULE = Rule(
     title="GPU idle gaps",
     unmet=needs_gpu_rows,
     check=check,
-    advice="Take the host work named here off the path between two steps: overlap it with the GPU or move it to another thread.",
+    advice="Take the host work named here off the path between two steps: overlap it or use another thread.",
     fires=fires,
     quiet=quiet,
 )

@@ -186,7 +186,7 @@ RULE = Rule(
     title="Pageable copy through an async call",
     unmet=needs_all(needs_gpu_rows, needs_calls, _memory_kinds),
     check=check,
-    advice="Allocate the host buffer once with pin_memory=True and reuse it; then non_blocking=True means what it says.",
+    advice="Allocate the host buffer once with pin_memory=True and reuse it; then non_blocking=True is truly so.",
     fires=fires,
     quiet=quiet,
 )

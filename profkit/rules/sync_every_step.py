@@ -11,7 +11,7 @@ Why it costs time
 How the cost is computed
     cost: the time that the host waited inside steps (synchronisation calls, and read-back calls that returned only
     when the copy was done; overlaps counted once). saving: that time minus what the GPU was busy meanwhile: removing
-    the wait alone cannot give back more. The idle time behind the wait, in which the host does its own work, is PK101's.
+    the wait alone cannot give back more. The idle time behind it, in which the host does its own work, is PK101's.
 
 What to do
     Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and look
@@ -99,7 +99,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
             f"{text.count(syncs, 'synchronisation')} ({_half_up_2(syncs, steps)} a step, "
             f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(waited.total)}, the "
-            f"GPU was busy {text.ns(busy_meanwhile)} of it, so removing the wait alone gives back at most {text.ns(rest)}"
+            f"GPU was busy {text.ns(busy_meanwhile)} of it: removing the wait alone gives back at most {text.ns(rest)}"
         ),
         cause="the host reads a result of the step before it can go on",
         advice=RULE.advice,

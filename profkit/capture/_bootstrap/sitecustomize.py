@@ -28,7 +28,8 @@ def _arm() -> None:
     sys.path_importer_cache.pop(_FOLDER, None)
     if settings.get("CHILDREN") != "1":
         _restore_environment(settings)
-    if settings.get("DIR"):
+    # A process that outlives the recording has nowhere to write, and nobody who reads.
+    if os.path.isdir(settings.get("DIR", "")):  # noqa: PTH112
         note(settings, "armed", " ".join(sys.version.split()[:1]))
         sys.meta_path.insert(0, _TorchWatch(settings))
 

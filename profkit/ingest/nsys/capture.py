@@ -95,7 +95,7 @@ def _causes(source: SqliteSource) -> str:
         if re.search(r"(?i)cuda|driver|cupti|gpu", text) and re.search(r"(?i)not|fail|unable|error|absent", text):
             return f"nsys says: {' '.join(text.split())[:200]}"
     return (
-        "likely reasons: no GPU work in the window, a driver newer than nsys or CUPTI, a child process that was forked, "
+        "likely reasons: no GPU work in the window, a driver newer than nsys or CUPTI, a forked child process, "
         "another profiler attached, or a capture range that never began"
     )
 

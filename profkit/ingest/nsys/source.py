@@ -132,7 +132,8 @@ class SqliteSource:
     def fetch(self, table: str, wanted: Mapping[str, Column]) -> dict[str, Any] | None:
         """Columns of ``table`` by our name, or None where the table does not exist.
 
-        Integers come as numpy arrays with -1 (or the column's ``null``) for NULL, floats with infinity, texts as Arrow binary with b"" for NULL. A
+        Integers come as numpy arrays with -1 (or the column's ``null``) for NULL, floats with infinity, texts as
+        Arrow binary with b"" for NULL. A
         column that the table lacks is absent from the result. Raises InputError for a required column that is missing.
         """
         if table not in self.tables:
@@ -144,7 +145,7 @@ class SqliteSource:
                 found[key] = (name, column)
             elif column.required:
                 raise InputError(
-                    f"{self.path}: {table}.{column.names[0]} is missing; the table has {', '.join(self.tables[table])}; "
+                    f"{self.path}: {table}.{column.names[0]} is missing; it has {', '.join(self.tables[table])}; "
                     "export the report again with a current nsys"
                 )
         return self._read(table, found)
@@ -198,7 +199,7 @@ class SqliteSource:
         return closing(db)
 
 
-class _OtherType(Exception):
+class _OtherType(Exception):  # noqa: N818 - control flow, never shown
     """A column holds a value of another type than its first rows had."""
 
 

@@ -1,0 +1,1 @@
+"""What a timeline shows, apart from how it is drawn."""
