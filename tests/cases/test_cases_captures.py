@@ -1,0 +1,187 @@
+"""Cases A and H: captures that lack something, and how utilisation and queues are told."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+US, MS = 1_000, 1_000_000
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+SQL_WORDS = ("no such table", "sqlite3", "SELECT", "OperationalError", "^")
+
+
+def test_A01_capture_with_no_nvtx_table(nsys: Any, check: Any, run: Any) -> None:
+    nsys.kernel(0, 100 * US)
+    nsys.kernel(200 * US, 300 * US)
+    path = nsys.write(without=("NVTX_EVENTS",))
+
+    seen = check(path)
+
+    assert seen.summary["window_ns"] == 300_000
+    assert seen.device["busy_ns"] == 200_000
+    assert seen.device["idle_ns"] == 100_000
+    assert seen.device["busy_share"] == pytest.approx(2 / 3)
+    assert "66.7 %" in seen.text
+    (gaps,) = seen.findings("PK101")
+    assert (gaps["facts"]["gaps"], gaps["facts"]["longest_ns"], gaps["cost_ns"]) == (1, 100_000, 100_000)
+    assert seen.document["trace"]["missing"]["spans"].startswith("no NVTX ranges in this capture")
+    assert "no NVTX ranges in this capture" in seen.line("spans: ")
+    for command in (("check", path), ("check", path, "--json"), ("stats", path)):
+        printed = run(*command)
+        assert printed.code == 0
+        assert "no such table" not in printed.all
+
+
+@pytest.mark.parametrize(
+    "names", [("cudaLaunchKernel_v7000",) * 3, ("cudaFree_v3020",) * 3], ids=["launches", "others"]
+)
+def test_A03_cpu_only_capture_without_a_kernel_table(nsys: Any, check: Any, run: Any, names: tuple[str, ...]) -> None:
+    for i, name in enumerate(names):
+        nsys.call(i * 10 * US, i * 10 * US + 5 * US, name, correlation=i + 1)
+    nsys.nvtx(0, 50 * US, text="load")
+    path = nsys.write(tables=("StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "TARGET_INFO_GPU"))
+
+    seen = check(path)
+
+    assert len(seen.headline.splitlines()) == 1
+    assert "no gpu kernels in this capture" in seen.headline.lower()
+    assert "likely reasons" in seen.headline
+    assert seen.document["clean"] == []
+    rules = [line.split()[0] for line in run("rules").out.splitlines() if line.startswith("PK")]
+    found = [finding["code"] for finding in seen.document["findings"]]
+    assert found == (["PK502"] if "Launch" in names[0] else [])
+    assert sorted([*seen.not_run, *found]) == sorted(rules)
+    for code in seen.not_run:
+        assert "not evaluated: " in seen.line(f"{code} ")
+    assert seen.summary["devices"] == []
+    assert seen.summary["window_ns"] is None
+    assert seen.summary["idle_by_cause"] is None
+    for command in (
+        (path,),
+        ("check", path),
+        ("check", path, "--json"),
+        ("stats", path),
+        ("stats", path, "cuda_gpu_kern_sum"),
+    ):
+        printed = run(*command)
+        assert printed.code == 0
+        assert not [word for word in SQL_WORDS if word in printed.all]
+
+
+def test_A13_launches_but_an_empty_kernel_table_is_not_zero(nsys: Any, check: Any, run: Any) -> None:
+    for i in range(100):
+        nsys.call(i * 10 * US, i * 10 * US + 5 * US, "cudaLaunchKernel_v7000", correlation=i + 1)
+    path = nsys.write()
+
+    seen = check(path)
+
+    assert "100 launches were made" in seen.headline
+    assert "no gpu kernels" in seen.headline.lower()
+    assert seen.summary["window_ns"] is None
+    assert seen.summary["window"] is None
+    assert seen.summary["devices"] == []
+    assert seen.summary["idle_by_cause"] is None
+    assert seen.summary["counts"]["launch_calls"] == 100
+    assert seen.summary["launches"]["queue_wait_ns"] is None
+    assert seen.line("GPU busy and idle: ").startswith("GPU busy and idle: n/a")
+    assert " 0.0" not in seen.text
+    assert "100.0 %" not in seen.text
+    assert "100 %" not in seen.text
+    assert sorted(seen.not_run) == ["PK101", "PK201", "PK301", "PK303", "PK501"]
+    kernels = run("stats", path, "cuda_gpu_kern_sum")
+    assert (kernels.code, kernels.out) == (0, "")
+    assert "no GPU kernels in this capture" in kernels.err
+
+
+CALLS = {
+    "cudaMemcpyAsync_v3020": ("cudaMemcpyAsync", "copy"),
+    "cudaMemcpy_v3020": ("cudaMemcpy", "copy"),
+    "cudaStreamSynchronize_v3020": ("cudaStreamSynchronize", "sync"),
+    "cudaDeviceSynchronize_v3020": ("cudaDeviceSynchronize", "sync"),
+    "cudaLaunchKernel_v7000": ("cudaLaunchKernel", "launch"),
+    "cuLaunchKernelEx": ("cuLaunchKernelEx", "launch"),
+    "cudaGraphLaunch_v10000": ("cudaGraphLaunch", "graph_launch"),
+}
+
+
+def test_A14_runtime_names_with_a_version_suffix(nsys: Any, check: Any, run: Any) -> None:
+    for i, name in enumerate(CALLS):
+        nsys.call(i * 10 * US, i * 10 * US + (i + 1) * US, name, correlation=i + 1)
+    path = nsys.write()
+
+    seen = check(path)
+
+    calls = {call["name"]: (call["kind"], call["count"], call["total_ns"]) for call in seen.summary["calls"]}
+    assert calls == {base: (kind, 1, (i + 1) * US) for i, (base, kind) in enumerate(CALLS.values())}
+    assert seen.summary["counts"]["launch_calls"] == 3
+    assert seen.summary["launches"]["graph_launches"] == 1
+    table = run("stats", path, "cuda_api_sum", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(table.out)))
+    # stats prints what nsys prints: NVIDIA cuts versions of four digits only (golden: cudaGraphLaunch_v10000).
+    listed = {base if base != "cudaGraphLaunch" else "cudaGraphLaunch_v10000": "1" for base, _ in CALLS.values()}
+    assert {row["Name"]: row["Num Calls"] for row in rows} == listed
+    for text in (seen.text, str(seen.document)):
+        assert "_v3020" not in text
+        assert "_v7000" not in text
+        assert "_v10000" not in text
+
+
+def test_H01_utilisation_never_above_100_percent(nsys: Any, check: Any) -> None:
+    nsys.kernel(0, 100 * MS, stream=7)
+    nsys.kernel(0, 100 * MS, stream=20)
+
+    seen = check(nsys.write())
+
+    assert seen.summary["window_ns"] == 100 * MS
+    assert seen.device["busy_ns"] == 100 * MS
+    assert seen.device["busy_share"] == 1.0
+    assert seen.device["idle_ns"] == 0
+    assert seen.device["kernel_ns"] == 100 * MS
+    assert seen.device["kernel_sum_over_streams_ns"] == 200 * MS
+    assert "100.0 %" in seen.text
+    assert "200.0 %" not in seen.text
+    assert seen.line("kernel sum over streams").endswith("kernel sum over streams")
+    assert seen.line("NVIDIA H200 (GPU 0)  ").endswith("200 ms")
+
+
+def test_H03a_a_long_queue_is_not_launch_bound(nsys: Any, check: Any) -> None:
+    for i in range(1_000):
+        nsys.call(i * 5 * US, i * 5 * US + 4 * US, "cudaLaunchKernel_v7000", correlation=i + 1)
+        nsys.kernel(10 * US + i * 50 * US, 60 * US + i * 50 * US, correlation=i + 1)
+
+    seen = check(nsys.write())
+
+    assert seen.findings("PK201") == []
+    assert "PK201" in seen.document["clean"]
+    assert (seen.summary["window_ns"], seen.device["busy_ns"], seen.device["idle_ns"]) == (50 * MS, 50 * MS, 0)
+    assert "launch-bound" not in seen.text.lower().replace("pk201 launch-bound decode", "")
+    # Kernel i waits from 5i + 4 us to 10 + 50i us: nearest rank 50 is i = 499, rank 99 is i = 989.
+    assert seen.summary["launches"]["queue_wait_ns"]["p50"] == 6 * US + 499 * 45 * US
+    assert seen.summary["launches"]["queue_wait_ns"]["p99"] == 6 * US + 989 * 45 * US
+    assert seen.summary["launches"]["queue_wait_ns"]["n"] == 1_000
+    assert "p50 22.5 ms, p99 44.5 ms" in seen.line("queue wait")
+
+
+@pytest.mark.parametrize("call_ns", [2 * US, 5 * US], ids=["after-the-call-returned", "before-the-call-returned"])
+def test_H03b_kernels_shorter_than_their_launches_are_launch_bound(nsys: Any, check: Any, call_ns: int) -> None:
+    starts_after = 4 * US + (call_ns if call_ns < 4 * US else 0)
+    for i in range(1_000):
+        at = i * 20 * US
+        nsys.call(at, at + call_ns, "cudaLaunchKernel_v7000", correlation=i + 1)
+        nsys.kernel(at + starts_after, at + starts_after + 5 * US, correlation=i + 1)
+
+    seen = check(nsys.write())
+
+    window = 999 * 20 * US + 5 * US
+    assert (seen.summary["window_ns"], seen.device["busy_ns"]) == (window, 5 * MS)
+    assert seen.device["idle_ns"] == 999 * 15 * US
+    (bound,) = seen.findings("PK201")
+    assert bound["cost_ns"] == 999 * 15 * US
+    assert bound["severity"] == "critical"
+    assert "launch-bound" in bound["message"]
+    assert "75.0 %" in bound["message"]
+    assert (bound["facts"]["kernel_p50_ns"], bound["facts"]["launch_interval_p50_ns"]) == (5 * US, 20 * US)
+    assert "launch-bound" in seen.headline

@@ -1,0 +1,104 @@
+"""Cases C: NVTX ranges that are open, nameless, or of several domains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profkit.ingest import open_trace
+from profkit.schema import FLAG_OPEN_END
+
+US, MS = 1_000, 1_000_000
+TID = 100 * 0x1000000 + 100
+
+
+def ranges(seen: Any) -> dict[tuple[str | None, str], tuple[int, int, int]]:
+    """(count, unclosed, total_ns) by (domain, name)."""
+    return {(r["domain"], r["name"]): (r["count"], r["unclosed"], r["total_ns"]) for r in seen.summary["ranges"]}
+
+
+def test_C04_pushed_but_never_popped(nsys: Any, check: Any) -> None:
+    for start in (0, 10 * US, 20 * US):
+        nsys.nvtx(start, None, text="work")
+    nsys.nvtx(30 * US, 40 * US, text="work")
+    nsys.nvtx(50 * US, 65 * US, text="work")
+    nsys.kernel(0, 100 * US)
+    nsys.kernel(200 * US, 300 * US)
+    path = nsys.write()
+
+    seen = check(path)
+
+    assert seen.summary["counts"]["spans"] == 5
+    assert seen.summary["counts"]["unclosed_spans"] == 3
+    assert ranges(seen) == {(None, "work"): (2, 3, 25 * US)}
+    assert "3 unclosed ranges" in seen.text.splitlines()
+    trace = open_trace(path)
+    still_open = (trace.array("spans", "flags") & FLAG_OPEN_END) != 0
+    assert still_open.tolist() == [True, True, True, False, False]
+    ends = trace.array("spans", "start_ns") + trace.array("spans", "dur_ns")
+    assert ends.tolist() == [300 * US, 300 * US, 300 * US, 40 * US, 65 * US]
+    assert trace.array("spans", "depth").tolist() == [0, 1, 2, 3, 3]
+
+
+def test_C04_open_stages_are_left_out_of_durations(nsys: Any, check: Any) -> None:
+    for start in (0, 10 * US, 20 * US):
+        nsys.nvtx(start, None, text="decode")
+    nsys.nvtx(30 * US, 40 * US, text="decode")
+    nsys.nvtx(50 * US, 65 * US, text="decode")
+    nsys.kernel(0, 300 * US)
+
+    seen = check(nsys.write())
+
+    (decode,) = seen.summary["stages"]
+    assert (decode["stage"], decode["count"], decode["unclosed"]) == ("decode", 2, 3)
+    assert (decode["host_p50_ns"], decode["host_p90_ns"], decode["host_p99_ns"]) == (10 * US, 15 * US, 15 * US)
+
+
+def test_C05_registered_strings_and_a_missing_one(nsys: Any, check: Any) -> None:
+    nsys.strings["forward"] = 12
+    nsys.nvtx(0, 30 * US, textId=12)
+    nsys.nvtx(40 * US, 60 * US, textId=999)
+    nsys.nvtx(70 * US, 80 * US, text="direct")
+
+    seen = check(nsys.write())
+
+    assert ranges(seen) == {
+        (None, "forward"): (1, 0, 30 * US),
+        (None, "<unknown #999>"): (1, 0, 20 * US),
+        (None, "direct"): (1, 0, 10 * US),
+    }
+    for name in ("forward", "<unknown #999>", "direct"):
+        assert seen.line(f"{name}  ").split()[-4:-2] == ["1", "0"]
+    assert "None" not in seen.text
+
+
+def two_domains(nsys: Any) -> None:
+    nsys.nvtx(0, None, eventType=75, text="libcudf", domainId=1)
+    nsys.nvtx(0, None, eventType=75, text="app", domainId=2)
+    nsys.nvtx(0, 1 * MS, text="read", domainId=1)
+    nsys.nvtx(2 * MS, 4 * MS, text="read", domainId=2)
+    nsys.nvtx(5 * MS, 8 * MS, text="read", domainId=7)
+
+
+def test_C07_two_domains_use_the_same_range_name(nsys: Any, check: Any) -> None:
+    two_domains(nsys)
+
+    seen = check(nsys.write())
+
+    assert ranges(seen) == {
+        ("libcudf", "read"): (1, 0, 1 * MS),
+        ("app", "read"): (1, 0, 2 * MS),
+        ("domain 7", "read"): (1, 0, 3 * MS),
+    }
+    assert seen.summary["counts"]["spans"] == 3
+    for name, words in (("libcudf/read", "1.00 ms"), ("app/read", "2.00 ms"), ("domain 7/read", "3.00 ms")):
+        assert seen.line(f"{name} ").endswith(words)
+
+
+def test_C07_a_domain_filter_exists(nsys: Any, check: Any) -> None:
+    two_domains(nsys)
+
+    seen = check(nsys.write(), "--domain", "app")
+
+    assert ranges(seen) == {("app", "read"): (1, 0, 2 * MS)}
+    assert "app/read" in seen.text
+    assert "libcudf/read" not in seen.text
