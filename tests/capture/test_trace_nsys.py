@@ -95,7 +95,7 @@ def test_m01_program_fails_report_is_kept(stub: Stub) -> None:
 def test_m01_report_step_fails_after_a_program_that_did_not(stub: Stub) -> None:
     done = stub.trace("-o", "r", "--", "true", STUB_EXPORT="echo 'disk full' >&2; exit 1")
     assert done.returncode == 125
-    assert b"exit code 125 is profkit's" in done.stderr
+    assert b"exit code 125 is profkit's: the program itself succeeded" in done.stderr
     assert (stub.cwd / "r.nsys-rep").exists()
 
 
@@ -152,6 +152,7 @@ def test_a10_only_a_stream_is_left(stub: Stub, code: int) -> None:
     assert done.returncode != 0
     assert b"the capture ran but its import failed: r.qdstrm is kept" in done.stderr
     assert b"newer nsys" in done.stderr
+    assert b"is the program's own" not in done.stderr
 
 
 def test_m03_signal_is_passed_on_and_the_report_gets_its_time(stub: Stub) -> None:
@@ -191,12 +192,18 @@ def test_m07_default_flags_ask_for_no_samples(stub: Stub, monkeypatch: pytest.Mo
     assert nsys_record._sampling_remark([]) == ""
 
 
-@pytest.mark.parametrize("client", ["docker", "podman", "kubectl", "srun", "ssh"])
+@pytest.mark.parametrize("client", ["docker", "srun"])
 def test_m08_clients_that_start_programs_elsewhere(stub: Stub, client: str) -> None:
     stub.script(client, "#!/bin/sh\necho started >&2\n")
     done = stub.trace("-o", "r", "--", client, "run", "img", "python", "x.py")
     warning = f"what {client} starts is not its child and is not traced".encode()
     assert 0 <= done.stderr.find(warning) < done.stderr.find(b"started\n")
+
+
+def test_m08_which_clients_are_known() -> None:
+    known = ["docker", "podman", "/usr/bin/kubectl", "srun", "ssh", "sudo"]
+    assert all(nsys_record.foreign_launcher([client, "x"]) for client in known)
+    assert nsys_record.foreign_launcher(["python", "docker"]) == ""
 
 
 def test_m12_arguments_folder_and_environment_arrive_unchanged(stub: Stub) -> None:
@@ -269,6 +276,12 @@ def test_unknown_flags_reach_nsys_in_order(stub: Stub) -> None:
     words = stub.arguments("profile")
     at = words.index("-o") + 2
     assert words[at : at + 5] == ["--stats", "true", "--gpu-metrics-devices=all", "-w", "true"]
+
+
+def test_an_o_in_another_flag_is_no_output(stub: Stub) -> None:
+    stub.trace("-tcuda,osrt", "-or", "--", "true")
+    words = stub.arguments("profile")
+    assert words[words.index("-o") : words.index("-o") + 3] == ["-o", "r", "-tcuda,osrt"]
 
 
 def test_program_ended_by_its_capture_range_counts_as_success(stub: Stub) -> None:
