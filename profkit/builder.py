@@ -147,6 +147,11 @@ class Builder:
         parts = self._events.get(table, [])
         return sorted({int(value) for part in parts for value in np.unique(part[column])})
 
+    def columns(self, table: str, names: tuple[str, ...]) -> dict[str, Array]:
+        """Columns of a table so far, in the order of adding."""
+        parts = self._events.get(table, [])
+        return {name: np.concatenate([part[name] for part in parts] or [np.zeros(0, np.int64)]) for name in names}
+
     def count_calls(self, match: Callable[[str], bool]) -> int:
         """Number of calls whose name satisfies ``match``."""
         wanted = [row for row, name in enumerate(self.names.texts()) if match(name)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.arrays import key_of
+from profkit.arrays import key_of, numbered
 from profkit.model import Array, Ints
 from profkit.schema import STAGES
 
@@ -40,7 +40,7 @@ def find_stages(names: list[str], name: Array, domain: Array, category: Array) -
     """(stage code or -1, payload in the name, whether it has one) for spans; ``names`` are the texts of the codes."""
     if not len(name):
         return np.zeros(0, np.int8), np.zeros(0, np.int64), np.zeros(0, bool)
-    _, first, inverse = np.unique(key_of(name, domain, category), return_index=True, return_inverse=True)
+    _, first, inverse = numbered(key_of(name, domain, category))
     stage = np.full(len(first), -1, np.int8)
     payload = np.full(len(first), -1, np.int64)
     has_payload = np.zeros(len(first), bool)

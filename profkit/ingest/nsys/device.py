@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from profkit.arrays import numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.source import SqliteSource, ints, small, string_ids
@@ -157,7 +158,7 @@ def _kernel_names(source: SqliteSource, builder: Builder, rows: dict[str, Any]) 
     full = rows.pop("demangled", short)
     full = np.where(full < 0, short, full)
     mangled = rows.pop("mangled", np.full(len(full), -1, np.int64))
-    distinct, first, inverse = np.unique(full, return_index=True, return_inverse=True)
+    distinct, first, inverse = numbered(full)
     texts = string_ids(source, [distinct, short[first], mangled[first]])
     texts[-1] = ""
     codes = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from profkit import text
-from profkit.arrays import first_match, pack
+from profkit.arrays import first_match, numbered, pack
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.source import SqliteSource, ints, small, string_ids
@@ -70,7 +70,7 @@ _SYNC_BY_TYPE = {1: "event", 2: "stream_wait", 3: "stream", 4: "context"}
 
 def name_codes(source: SqliteSource, builder: Builder, ids: Array) -> Ints:
     """Rows of names for StringIds ids, -1 where absent."""
-    distinct, inverse = np.unique(ids, return_inverse=True)
+    distinct, _, inverse = numbered(ids)
     texts = string_ids(source, [distinct])
     rows = np.fromiter((builder.names.row(texts[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct))
     return rows[inverse]
@@ -103,6 +103,7 @@ def read_calls(source: SqliteSource, builder: Builder, identity: Identity) -> No
 
 
 def read_syncs(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+    """Read after the calls, which say what each synchronisation is and on which thread it was."""
     rows = source.fetch(SYNCHRONIZATION, _SYNC)
     if rows is None or not len(rows["start"]):
         return
@@ -110,18 +111,17 @@ def read_syncs(source: SqliteSource, builder: Builder, identity: Identity) -> No
     absent = np.full(n, -1, np.int64)
     process = identity.processes(rows.get("globalPid", absent))
     correlation = rows.get("correlationId", absent)
-    call = _calls_of(source, process, correlation, identity)
+    call_name, thread_track = _calls_of(builder, process, correlation)
     kind = np.full(n, -1, np.int8)
     for code, word in _SYNC_BY_TYPE.items():
         kind[rows["syncType"] == code] = SYNC_KINDS.index(word)
-    by_call = _kinds_by_call(source, call["nameId"])
+    by_call = _kinds_by_call(builder, call_name)
     kind = np.where(by_call >= 0, by_call, kind)
     stream = rows.get("streamId", absent)
     on_stream = (stream >= 0) & (stream != NONE_32)
     stream_track = absent.copy()
     if on_stream.any():
         stream_track[on_stream], _ = identity.stream_tracks({key: values[on_stream] for key, values in rows.items()})
-    thread_track = identity.threads(call["globalTid"])
     builder.add(
         "syncs",
         kind=kind,
@@ -178,27 +178,22 @@ def _without_none(values: Array) -> Array:
     return np.where(values == NONE_32, -1, values)
 
 
-def _calls_of(source: SqliteSource, process: Ints, correlation: Array, identity: Identity) -> dict[str, Array]:
-    """Name id and thread of the call of each (process, correlation), -1 where it was not recorded."""
-    out = {"nameId": np.full(len(process), -1, np.int64), "globalTid": np.full(len(process), -1, np.int64)}
-    wanted = {"globalTid": ints("globalTid"), "correlationId": ints("correlationId"), "nameId": ints("nameId")}
-    calls = source.fetch(RUNTIME, wanted)
-    if calls is None or len(calls) < len(wanted):
-        return out
-    keys, asked = pack([[identity.processes(calls["globalTid"]), process], [calls["correlationId"], correlation]])
-    at = first_match(keys, asked)
-    for name in out:
-        out[name] = np.where((at >= 0) & (correlation > 0), calls[name][at] if len(calls[name]) else -1, -1)
-    return out
+def _calls_of(builder: Builder, process: Ints, correlation: Array) -> tuple[Ints, Ints]:
+    """Name and track of the call of each (process, correlation), -1 where it was not recorded."""
+    calls = builder.columns("calls", ("process", "correlation", "name", "track"))
+    keys, asked = pack([[calls["process"], process], [calls["correlation"], correlation]])
+    at = np.where(correlation > 0, first_match(keys, asked), -1)
+    name, track = (np.where(at >= 0, calls[key][at] if len(keys) else -1, -1) for key in ("name", "track"))
+    return name, track
 
 
-def _kinds_by_call(source: SqliteSource, name_ids: Array) -> Array:
-
-    distinct, inverse = np.unique(name_ids, return_inverse=True)
-    texts = string_ids(source, [distinct])
+def _kinds_by_call(builder: Builder, names: Ints) -> Array:
+    """Kind of synchronisation by the name of its call, -1 where the name says nothing."""
+    distinct, _, inverse = numbered(names)
+    texts = builder.names.texts()
     out = np.full(len(distinct), -1, np.int8)
-    for i, name_id in enumerate(distinct.tolist()):
-        base = re.sub(text.CALL_SUFFIX, "", texts.get(name_id, ""))
+    for i, row in enumerate(distinct.tolist()):
+        base = re.sub(text.CALL_SUFFIX, "", texts[row]) if row >= 0 else ""
         word = next((word for pattern, word in _SYNC_BY_CALL if re.search(pattern, base)), None)
         out[i] = SYNC_KINDS.index(word) if word else -1
     return out[inverse]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from profkit.arrays import key_of
+from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.source import SqliteSource
 from profkit.model import Array, Ints
@@ -88,8 +88,7 @@ class Identity:
         columns = [
             rows.get(name, absent) for name in ("globalPid", "deviceId", "contextId", "greenContextId", "streamId")
         ]
-        key = key_of(*columns)
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        _, first, inverse = numbered(key_of(*columns))
         tracks = np.empty(len(first), np.int64)
         owners = np.empty(len(first), np.int64)
         for i, row in enumerate(first.tolist()):
@@ -143,8 +142,7 @@ class Identity:
         out = np.full(len(ordinals), -1, np.int64)
         known = np.flatnonzero(ordinals >= 0)
         if len(known):
-            key = key_of(process[known], ordinals[known])
-            _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+            _, first, inverse = numbered(key_of(process[known], ordinals[known]))
             rows = [self.device(int(process[known[i]]), int(ordinals[known[i]])) for i in first.tolist()]
             out[known] = np.asarray(rows, np.int64)[inverse]
         return out
@@ -168,7 +166,7 @@ def _gpu_facts(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _map_distinct(values: Array, function: Any) -> Ints:
-    distinct, inverse = np.unique(values, return_inverse=True)
+    distinct, _, inverse = numbered(values)
     rows = np.fromiter((function(int(value)) for value in distinct), np.int64, len(distinct))
     return rows[inverse] if len(values) else np.zeros(0, np.int64)
 

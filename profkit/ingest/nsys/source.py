@@ -7,8 +7,11 @@ with that check in SQL, and the rows that do not fit are counted in a warning.
 
 from __future__ import annotations
 
+import itertools
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +28,8 @@ from profkit.errors import InputError
 from profkit.model import Array
 
 BATCH_ROWS = 65_536
+_MOST_THREADS = 4
+_FEWEST_ROWS_TO_SPLIT = 200_000
 NO_INT = -(1 << 63) + 1
 """Stands for NULL where -1 is a value (the lowest integer itself cannot be written as a literal in SQLite)."""
 
@@ -151,11 +156,35 @@ class SqliteSource:
         return self._read(table, found)
 
     def _read(self, table: str, found: dict[str, tuple[str, Column]]) -> dict[str, Any]:
+        parts = self._parts(table)
         try:
-            return _collect(found, self._batches(_select(table, found, checked=False)))
+            return self._collect_parts(table, found, parts, checked=False)
         except _OtherType:
             self._warn_types(table, found)
-            return _collect(found, self._batches(_select(table, found, checked=True)))
+            return self._collect_parts(table, found, parts, checked=True)
+
+    def _collect_parts(
+        self, table: str, found: dict[str, tuple[str, Column]], parts: list[str], checked: bool
+    ) -> dict[str, Any]:
+        """Each part in a thread and a connection of its own: the work is done outside of the interpreter's lock."""
+        queries = [_select(table, found, checked) + where for where in parts]
+        if len(queries) == 1:
+            return _collect(found, self._batches(queries[0]))
+        with ThreadPoolExecutor(len(queries)) as pool:
+            return _joined(list(pool.map(lambda query: _collect(found, self._batches(query)), queries)))
+
+    def _parts(self, table: str) -> list[str]:
+        """Conditions that cut a large table into ranges of rowid, one a core; one empty condition for a small one."""
+        cores = min(os.cpu_count() or 1, _MOST_THREADS)
+        try:
+            with self._sqlite() as db:
+                low, high = db.execute(f'SELECT min(rowid), max(rowid) FROM "{_quoted(table)}"').fetchone()
+        except sqlite3.DatabaseError:  # a view, or a table without rowid
+            return [""]
+        if cores == 1 or low is None or high - low < _FEWEST_ROWS_TO_SPLIT:
+            return [""]
+        edges = [low + (high - low + 1) * i // cores for i in range(cores + 1)]
+        return [f" WHERE rowid >= {a} AND rowid < {b}" for a, b in itertools.pairwise(edges)]
 
     def _batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         try:
@@ -227,6 +256,18 @@ def _select(table: str, found: dict[str, tuple[str, Column]], checked: bool) -> 
                 term = f"CASE WHEN typeof({source}) = 'integer' THEN {source} ELSE {column.null} END"
         terms.append(f'{term} AS "{key}"')
     return f'SELECT {", ".join(terms) or "1"} FROM "{_quoted(table)}"'
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Columns of the parts one behind the other; each part is let go as soon as its column is copied."""
+    out: dict[str, Any] = {}
+    for key in list(parts[0]):
+        values = [part.pop(key) for part in parts]
+        if isinstance(values[0], pa.ChunkedArray):
+            out[key] = pa.chunked_array([chunk for value in values for chunk in value.chunks], pa.binary())
+        else:
+            out[key] = np.concatenate(values)
+    return out
 
 
 _ARROW = {"int": pa.int64(), "float": pa.float64(), "text": pa.binary()}

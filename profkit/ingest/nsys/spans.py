@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profkit.arrays import key_of
+from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.source import NO_INT, SqliteSource, decode, floats, ints, payload, small, string_ids, texts
@@ -106,7 +106,7 @@ def add_spans(builder: Builder, **columns: Any) -> None:
 def _names(source: SqliteSource, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
     """Rows of names: the inline text, else the registered string, else ``<unknown #id>``."""
     out = np.full(len(text_id), -1, np.int64)
-    distinct, inverse = np.unique(text_id, return_inverse=True)
+    distinct, _, inverse = numbered(text_id)
     registered = string_ids(source, [distinct])
     codes = np.fromiter(
         (builder.names.row(registered[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct)
@@ -133,7 +133,7 @@ def _named(builder: Builder, is_name: Array, key: list[Array], name: Ints, numbe
     """
     keys = key_of(*key)
     known = {int(k): int(v) for k, v in zip(keys[is_name], name[is_name], strict=True)}
-    distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    distinct, first, inverse = numbered(keys)
     rows = np.full(len(distinct), -1, np.int64)
     for i, row in enumerate(first.tolist()):
         if number[row] > 0:
