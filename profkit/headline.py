@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from profkit import text
 from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import percentile
+from profkit.analysis.steps import DECODE, MIXED, OTHER, PREFILL
 from profkit.model import Finding
+from profkit.schema import STEP_KINDS
 
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
@@ -44,13 +47,23 @@ def _busy(analysis: Analysis) -> str:
     devices = analysis.devices
     window = analysis.window.dur_ns if analysis.window else 0
     if len(devices) == 1:
-        return f"the GPU was busy {text.percent(devices[0].busy_share)} of {text.ns(window)}"
+        return (
+            f"the GPU was busy {text.percent(devices[0].busy_share)} of {text.ns(window)}{_capture(analysis, window)}"
+        )
     shares = [device.busy_share for device in devices if device.busy_share is not None]
     if not shares:
         return "the GPUs did nothing that has a length"
     return (
         f"{len(devices)} GPUs were busy {text.percent(min(shares))} to {text.percent(max(shares))} of {text.ns(window)}"
     )
+
+
+def _capture(analysis: Analysis, window: int) -> str:
+    """How long the capture was, where GPU work fills only a small part of it."""
+    span = max((w.end_ns for w in analysis.trace.windows), default=0) - min(
+        (w.start_ns for w in analysis.trace.windows), default=0
+    )
+    return f" (of a capture of {text.ns(span)})" if span > 2 * window and not analysis.selected else ""
 
 
 def _no_gpu(analysis: Analysis) -> str:
@@ -63,4 +76,15 @@ def _no_gpu(analysis: Analysis) -> str:
     ]
     rest = f"; the capture holds {', '.join(seen)}" if seen else ""
     reason = reason.removeprefix("no GPU kernels in this capture: ")
-    return f"No GPU kernels in this capture ({reason}): GPU numbers are not known{rest}"
+    return f"No GPU kernels in this capture ({reason}): GPU numbers are not known{_host_steps(analysis)}{rest}"
+
+
+def _host_steps(analysis: Analysis) -> str:
+    """How long a step takes on the host: all that is known where no GPU was recorded."""
+    steps = analysis.steps
+    for code in (DECODE, MIXED, PREFILL, OTHER):
+        lengths = (steps.host_end - steps.host_start)[steps.counted & (steps.kind == code)]
+        if len(lengths):
+            word = {OTHER: "profiler"}.get(code, STEP_KINDS[code])
+            return f"; a {word} step takes {text.ns(percentile(lengths, 50))} on the host (median of {len(lengths)})"
+    return ""

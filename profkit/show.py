@@ -89,7 +89,7 @@ def check_text(result: CheckResult) -> str:
     lines += _copy_lines(summary)
     lines += _call_lines(summary)
     lines += _idle_lines(summary)
-    lines += [f"{table}: {reason}" for table, reason in result.trace["missing"].items()]
+    lines += [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(result.trace["missing"]).items()]
     lines += [f"warning: {warning}" for warning in result.trace["warnings"]]
     source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
     lines.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
@@ -105,8 +105,17 @@ def _finding_lines(result: CheckResult) -> list[str]:
         lines += [f"  {text.clip(finding.message, 1_000)}", f"  to do: {finding.advice}"]
     if result.clean:
         lines.append(f"nothing found by {', '.join(result.clean)}")
-    lines += [f"{item.code} {item.title}: not evaluated: {item.reason}" for item in result.not_run]
+    not_run = _by_reason({f"{item.code} {item.title}": item.reason for item in result.not_run})
+    lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
     return [*lines, ""]
+
+
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """What shares a reason, so that it is said once."""
+    out: dict[str, list[str]] = {}
+    for what, reason in reasons.items():
+        out.setdefault(reason, []).append(what)
+    return out
 
 
 def _device_lines(summary: Mapping[str, Any]) -> list[str]:

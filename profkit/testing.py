@@ -161,9 +161,10 @@ def _add(builder: Builder, host: int, row: Row) -> None:
 def _stage(builder: Builder, values: Mapping[str, Any]) -> dict[str, Any]:
     codes = [np.asarray([values[key]]) for key in ("name", "domain", "category")]
     stage, payload, has_payload = find_stages(builder.names.texts(), *codes)
+    out = {"stage": np.where(values["kind"] == SPAN_KINDS.index("mark"), -1, stage), "end_track": values["track"]}
     if has_payload[0] and "payload_int" not in values:
-        return {"stage": stage, "payload_kind": PAYLOAD_KINDS.index("int"), "payload_int": payload}
-    return {"stage": np.where(values["kind"] == SPAN_KINDS.index("mark"), -1, stage), "end_track": values["track"]}
+        out |= {"payload_kind": PAYLOAD_KINDS.index("int"), "payload_int": payload}
+    return out
 
 
 def _stream(builder: Builder, host: int, process: int, pid: int, device: int, stream: int) -> int:

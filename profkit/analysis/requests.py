@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from profkit.analysis.spans import overlapping
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, PAYLOAD_KINDS, SPAN_KINDS, TABLES
 
@@ -79,7 +80,7 @@ def find_requests(trace: Trace) -> Requests:
     known = trace.array("spans", "payload_kind")[rows] == _INT
     number = np.where(known, trace.array("spans", "payload_int")[rows], -1)
     shared = trace.array("spans", "kind")[rows] == _START_END
-    overlap = _overlapping(process, arrival, end)
+    overlap = overlapping(process, arrival, end)
     first, prompt, output = (np.full(n, -1, np.int64) for _ in range(3))
     lanes = np.where(shared, -1 - process.astype(np.int64), track)
     for lane in np.unique(lanes).tolist():
@@ -102,17 +103,6 @@ def find_requests(trace: Trace) -> Requests:
         complete=complete,
         span=rows,
     )
-
-
-def _overlapping(process: Array, start: Ints, end: Ints) -> Mask:
-    """Requests during which another one of the process was open."""
-    out = np.zeros(len(start), bool)
-    for owner in np.unique(process).tolist():
-        rows = np.flatnonzero(process == owner)
-        reach = np.maximum.accumulate(end[rows])
-        out[rows[1:]] |= start[rows[1:]] < reach[:-1]
-        out[rows[:-1]] |= end[rows[:-1]] > start[rows[1:]]
-    return out
 
 
 def _stage_of_lane(trace: Trace, stage: str, lane: int) -> _Stage:

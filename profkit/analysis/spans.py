@@ -14,9 +14,10 @@ from profkit.analysis.intervals import union_by_group
 from profkit.analysis.work import Work
 from profkit.arrays import innermost, parents
 from profkit.model import Array, Ints, Mask, Trace
-from profkit.schema import NOT_WHOLE, SPAN_KINDS
+from profkit.schema import NOT_WHOLE, SPAN_KINDS, STAGES
 
 _START_END = SPAN_KINDS.index("start_end")
+_REQUEST = STAGES.index("request")
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,32 @@ def nested_ranges(trace: Trace, rows: Ints) -> Ranges:
 
 
 def stage_ranges(trace: Trace) -> Ranges:
-    """All stage ranges that nest on a thread; requests that overlap (start/end ranges) are not among them."""
-    keep = (trace.array("spans", "stage") >= 0) & (trace.array("spans", "kind") != _START_END)
-    return nested_ranges(trace, np.flatnonzero(keep))
+    """All stage ranges that nest on a thread.
+
+    Requests that overlap each other own no GPU work of their own: a batch works for all of them. They are left out,
+    as are ranges that end on another thread.
+    """
+    stage = trace.array("spans", "stage")
+    rows = np.flatnonzero((stage >= 0) & (trace.array("spans", "end_track") == trace.array("spans", "track")))
+    is_request = stage[rows] == _REQUEST
+    keep = is_request | (trace.array("spans", "kind")[rows] != _START_END)
+    requests = rows[is_request]
+    start = trace.array("spans", "start_ns")[requests]
+    process = trace.array("tracks", "process")[trace.array("spans", "track")[requests]]
+    shared = overlapping(process, start, start + trace.array("spans", "dur_ns")[requests])
+    keep[is_request] = ~shared
+    return nested_ranges(trace, rows[keep])
+
+
+def overlapping(group: Array, start: Ints, end: Ints) -> Mask:
+    """Which rows, in order of start, share time with another one of their group."""
+    out = np.zeros(len(start), bool)
+    for owner in np.unique(group).tolist():
+        rows = np.flatnonzero(group == owner)
+        reach = np.maximum.accumulate(end[rows])
+        out[rows[1:]] |= start[rows[1:]] < reach[:-1]
+        out[rows[:-1]] |= end[rows[:-1]] > start[rows[1:]]
+    return out
 
 
 def owners(trace: Trace, ranges: Ranges, work: Work) -> Ints:

@@ -18,7 +18,8 @@ class StageTime:
     """One stage. Percentiles are nearest rank over ranges seen whole; GPU ones over ranges that launched work.
 
     ``gpu_busy_ns`` is the union of all work launched inside the stage, ``gpu_self_ns`` of the work whose innermost
-    stage it is; both per device, summed over devices, whole or not. ``unclosed`` ranges are not counted in ``count``.
+    stage it is; both per device, summed over devices, whole or not; None where its ranges own no work of their own
+    (requests that overlap). ``unclosed`` ranges are not counted in ``count``.
     """
 
     stage: str
@@ -26,8 +27,8 @@ class StageTime:
     unclosed: int
     host_ns: Array
     gpu_ns: Array
-    gpu_busy_ns: int
-    gpu_self_ns: int
+    gpu_busy_ns: int | None
+    gpu_self_ns: int | None
 
     def host(self, percent: int) -> int | None:
         return percentile(self.host_ns, percent)
@@ -54,6 +55,7 @@ def stage_times(trace: Trace, ranges: Ranges, work: Work, owner: Ints) -> list[S
         every = span_stage == code
         if not every.any():
             continue
+        owns = bool((ranges.stage == code).any())
         mine = (ranges.stage == code) & ranges.whole & launched
         out.append(
             StageTime(
@@ -62,8 +64,8 @@ def stage_times(trace: Trace, ranges: Ranges, work: Work, owner: Ints) -> list[S
                 unclosed=int((every & ~is_whole).sum()),
                 host_ns=dur[every & is_whole],
                 gpu_ns=per_range[mine],
-                gpu_busy_ns=int(busy[code]),
-                gpu_self_ns=int(alone[code]),
+                gpu_busy_ns=int(busy[code]) if owns else None,
+                gpu_self_ns=int(alone[code]) if owns else None,
             )
         )
     return out

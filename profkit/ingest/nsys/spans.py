@@ -76,6 +76,8 @@ def read_spans(source: SqliteSource, builder: Builder, identity: Identity) -> No
     end = np.where(kind == SPAN_KINDS.index("mark"), start, end)
     track = identity.threads(tid)
     end_tid = rows.pop("endGlobalTid", absent)[keep]
+    # Only start/end ranges can end elsewhere; exports that know no NULL write 0.
+    end_tid = np.where((kind == SPAN_KINDS.index("start_end")) & (end_tid != 0), end_tid, -1)
     payloads = _payloads({key: values[keep] for key, values in rows.items() if key.endswith("Value")}, len(keep))
     add_spans(
         builder,
