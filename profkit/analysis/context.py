@@ -15,6 +15,7 @@ from profkit.analysis.spans import Ranges, owners, stage_ranges
 from profkit.analysis.stages import StageTime, stage_times
 from profkit.analysis.steps import Steps, find_steps
 from profkit.analysis.work import Work, clip_work, device_work
+from profkit.arrays import pack
 from profkit.model import Array, Ints, Mask, Trace, Window
 
 
@@ -60,6 +61,10 @@ class Analysis:
     def steps(self) -> Steps:
         return find_steps(self.trace, self.ranges, self.work)
 
+    def steps_of_device(self, device: int) -> Steps:
+        """Steps of the processes that work on a device."""
+        return self.steps.of_processes(np.unique(self.work.process[self.work.device == device]))
+
     @cached_property
     def requests(self) -> Requests:
         return find_requests(self.trace)
@@ -95,12 +100,14 @@ class Analysis:
         name = self.trace.tables["devices"].column("name")[device].as_py() if device >= 0 else ""
         return f"{name} (GPU {device})" if name else f"GPU {device}"
 
-    def step_of_time(self, time: Ints) -> Ints:
-        """Step whose host range holds each time, by the latest start; -1 for none."""
+    def step_of_time(self, time: Ints, process: Array) -> Ints:
+        """Step of the process whose host range holds each time, by the latest start; -1 for none."""
         steps = self.steps
-        if not len(steps):
+        if not len(steps) or not len(time):
             return np.full(len(time), -1, np.int64)
-        order = np.argsort(steps.host_start, kind="stable")
-        at = np.searchsorted(steps.host_start[order], time, side="right") - 1
-        found = np.where(at >= 0, order[np.maximum(at, 0)], -1)
-        return np.where((found >= 0) & (time < steps.host_end[found]), found, -1)
+        step_key, key = pack([[steps.process, process], [steps.host_start, time]])
+        order = np.argsort(step_key, kind="stable")
+        at = np.searchsorted(step_key[order], key, side="right") - 1
+        found = order[np.maximum(at, 0)]
+        inside = (at >= 0) & (steps.process[found] == process) & (time < steps.host_end[found])
+        return np.where(inside, found, -1)

@@ -6,7 +6,7 @@ them make one mixed step. Where no such range exists, PyTorch's ``ProfilerStep#N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +58,15 @@ class Steps:
         """Steps that percentiles use: whole, and no warm-up."""
         mask: Mask = self.complete & ~self.warm_up
         return mask
+
+    def of_processes(self, processes: Array) -> Steps:
+        """The steps of some processes; ``of_work`` is not kept."""
+        keep = np.isin(self.process, processes)
+        return replace(
+            self,
+            **{f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name not in ("of_work", "source")},
+            of_work=np.zeros(0, np.int64),
+        )
 
     def periods(self, kind: int | None = None) -> Ints:
         """Periods of the counted steps of a kind, or of all, ns."""

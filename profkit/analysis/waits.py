@@ -11,10 +11,11 @@ import numpy as np
 
 from profkit.analysis.calls import COPY, SYNC
 from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import union
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES
 from profkit.arrays import innermost
-from profkit.model import Ints, Mask, Trace
+from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import COPY_KINDS, FLAG_OPEN_END, MEMORY_KINDS, SPAN_KINDS
 
 _D2H = COPY_KINDS.index("d2h")
@@ -34,9 +35,21 @@ class Waits:
     copy: Ints
     is_sync: Mask
     step: Ints
+    process: Array
 
     def __len__(self) -> int:
         return len(self.call)
+
+    def where(self, keep: Mask) -> Waits:
+        return Waits(
+            self.call[keep],
+            self.start[keep],
+            self.end[keep],
+            self.copy[keep],
+            self.is_sync[keep],
+            self.step[keep],
+            self.process[keep],
+        )
 
 
 def find_waits(analysis: Analysis) -> Waits:
@@ -55,7 +68,9 @@ def find_waits(analysis: Analysis) -> Waits:
     follows = is_sync & (behind >= 0)
     copy = np.where(follows, copy_of_call[np.maximum(behind, 0)] if len(start) else -1, copy_of_call)
     rows = np.flatnonzero(is_sync | (blocking & whole))
-    return Waits(rows, start[rows], end[rows], copy[rows], is_sync[rows], analysis.step_of_time(start[rows]))
+    process = trace.array("calls", "process")[rows]
+    step = analysis.step_of_time(start[rows], process)
+    return Waits(rows, start[rows], end[rows], copy[rows], is_sync[rows], step, process)
 
 
 def _read_backs(analysis: Analysis) -> Ints:
@@ -77,6 +92,40 @@ def _previous_call(trace: Trace) -> Ints:
     same = track[order][1:] == track[order][:-1]
     out[order[1:][same]] = order[:-1][same]
     return out
+
+
+@dataclass(frozen=True)
+class WaitTime:
+    """What became of the time that a host waited, ns; the three parts add up to ``waited``."""
+
+    waited: int
+    busy: int
+    """The GPUs of the process worked meanwhile."""
+    queued: int
+    """They stood still between rows that had been submitted before: no wait of the host's doing."""
+    drained: int
+    """They stood still with nothing submitted: what removing the wait alone can give back at most."""
+
+
+def wait_time(analysis: Analysis, waits: Waits) -> WaitTime:
+    """Time of the waits, overlaps counted once, by what the GPUs of the waiting process did meanwhile."""
+    waited = busy = queued = 0
+    for process in np.unique(waits.process).tolist():
+        mine = waits.where(waits.process == process)
+        span = union(mine.start, mine.end)
+        rows = np.flatnonzero((analysis.work.process == process) & (analysis.work.end > analysis.work.start))
+        working = union(analysis.work.start[rows], analysis.work.end[rows])
+        waited += span.total
+        busy += int(span.covered(working.start, working.end).sum())
+        gap_start, gap_end = working.end[:-1], working.start[1:]
+        call = analysis.work.call[rows[np.searchsorted(analysis.work.start[rows], gap_end, side="left")]]
+        before = (call >= 0) & (_call_start(analysis)[np.maximum(call, 0)] < gap_start) if len(call) else call < 0
+        queued += int(span.covered(gap_start[before], gap_end[before]).sum())
+    return WaitTime(waited, busy, queued, waited - busy - queued)
+
+
+def _call_start(analysis: Analysis) -> Ints:
+    return analysis.trace.array("calls", "start_ns")
 
 
 def is_pageable(trace: Trace, copies: Ints) -> Mask:

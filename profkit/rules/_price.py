@@ -9,6 +9,7 @@ from typing import Any
 
 from profkit.analysis.context import Analysis
 from profkit.model import Finding
+from profkit.schema import STEP_KINDS
 
 WARNING_SHARE = 0.02
 CRITICAL_SHARE = 0.10
@@ -20,11 +21,16 @@ def constants() -> dict[str, Any]:
     return tomllib.loads(files("profkit.rules").joinpath("constants.toml").read_text("utf-8"))
 
 
-def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, **rest: Any) -> Finding:
-    """A Finding with its prices: per counted step against the median period; without steps against the window."""
-    steps, period = analysis.step_count, analysis.steps.median_period()
-    if steps and period:
-        kind = ("prefill", "decode", "mixed", "profiler")[analysis.steps.main_kind() or 0]
+def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | None = None, **rest: Any) -> Finding:
+    """A Finding with its prices: per counted step against the median period; without steps against the window.
+
+    What is lost on one ``device`` is divided by the steps of the processes that work on it.
+    """
+    of_steps = analysis.steps if device is None else analysis.steps_of_device(device)
+    kind_code, period = of_steps.main_kind(), of_steps.median_period()
+    steps = int((of_steps.counted & (of_steps.kind == kind_code)).sum()) if kind_code is not None else 0
+    if steps and period and kind_code is not None:
+        kind = (*STEP_KINDS[:3], "profiler")[kind_code]
         cost, saving = _per(cost_ns, steps), _per(saving_ns, steps)
         share: float | None = saving / period
         share_of = f"the median {kind} step ({steps} steps)"

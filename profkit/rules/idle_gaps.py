@@ -74,6 +74,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     kernels = ends_at[analysis.work.table[ends_at] == 0]
     return priced(
         analysis,
+        device=device,
         cost_ns=cost,
         saving_ns=sum(causes[cause] for cause in OWN_WORK),
         code=RULE.code,

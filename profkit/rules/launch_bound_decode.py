@@ -75,6 +75,7 @@ def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int,
     first = int(np.flatnonzero(mine)[0])
     return priced(
         analysis,
+        device=device,
         cost_ns=cost,
         saving_ns=saving,
         code=RULE.code,

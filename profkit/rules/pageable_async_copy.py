@@ -79,6 +79,7 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     first = int(longest[0])
     return priced(
         analysis,
+        device=device,
         cost_ns=int(host.sum()),
         saving_ns=int(np.maximum(length - ideal, 0).sum()),
         code=RULE.code,

@@ -10,8 +10,9 @@ Why it costs time
 
 How the cost is computed
     cost: the time that the host waited inside steps (synchronisation calls, and read-back calls that returned only
-    when the copy was done; overlaps counted once). saving: that time minus what the GPU was busy meanwhile: removing
-    the wait alone cannot give back more. The idle time behind it, in which the host does its own work, is PK101's.
+    when the copy was done; overlaps counted once, processes added). saving: that time minus what the GPUs of the
+    process were busy meanwhile, and minus their gaps between rows that had been submitted before: removing the wait
+    alone cannot give back more. The idle time behind it, in which the host does its own work, is PK101's.
 
 What to do
     Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and look
@@ -31,8 +32,7 @@ import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import union
-from profkit.analysis.waits import Waits, callers, find_waits, is_pageable
+from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_steps
 from profkit.rules._price import priced
@@ -52,10 +52,7 @@ def waits_of_every_step(analysis: Analysis) -> Waits | None:
     with_wait = np.isin(counted, waits.step[inside]).sum()
     if not len(counted) or with_wait < MOST_STEPS * len(counted):
         return None
-    keep = np.flatnonzero(inside)
-    return Waits(
-        waits.call[keep], waits.start[keep], waits.end[keep], waits.copy[keep], waits.is_sync[keep], waits.step[keep]
-    )
+    return waits.where(inside)
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
@@ -68,9 +65,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
     trace = analysis.trace
     steps = len(np.unique(waits.step))
     syncs = int(waits.is_sync.sum())
-    waited = union(waits.start, waits.end)
-    busy = union(analysis.work.start, analysis.work.end)
-    busy_meanwhile = int(busy.covered(waited.start, waited.end).sum())
+    time = wait_time(analysis, waits)
     read_backs = np.unique(waits.copy[waits.copy >= 0])
     pageable = int(is_pageable(trace, read_backs).sum())
     size = int(np.maximum(trace.array("copies", "bytes")[read_backs], 0).sum())
@@ -87,19 +82,19 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
             f", for {text.count(len(read_backs), memory + 'read-back')} of "
             f"{text.size(size // len(read_backs))} each (D2H)"
         )
-    rest = waited.total - busy_meanwhile
     return priced(
         analysis,
-        cost_ns=waited.total,
-        saving_ns=rest,
+        cost_ns=time.waited,
+        saving_ns=time.drained,
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:steps:",
         message=(
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
             f"{text.count(syncs, 'synchronisation')} ({_half_up_2(syncs, steps)} a step, "
-            f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(waited.total)}, the "
-            f"GPU was busy {text.ns(busy_meanwhile)} of it: removing the wait alone gives back at most {text.ns(rest)}"
+            f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(time.waited)}, "
+            f"the GPU was busy {text.ns(time.busy)} of it: removing the wait alone gives back at most "
+            f"{text.ns(time.drained)}"
         ),
         cause="the host reads a result of the step before it can go on",
         advice=RULE.advice,
@@ -109,9 +104,10 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
             "syncs": syncs,
             "waits": len(waits),
             "waits_outside_steps": outside,
-            "wait_ns": waited.total,
-            "gpu_busy_meanwhile_ns": busy_meanwhile,
-            "recoverable_ns": rest,
+            "wait_ns": time.waited,
+            "gpu_busy_meanwhile_ns": time.busy,
+            "gpu_idle_between_queued_rows_ns": time.queued,
+            "recoverable_ns": time.drained,
             "read_backs": len(read_backs),
             "pageable_read_backs": pageable,
             "read_back_bytes": size,
