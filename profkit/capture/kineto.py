@@ -49,6 +49,12 @@ class Notes:
     events: Mapping[str, str]
 
     @property
+    def rank(self) -> str:
+        """The process's RANK, as launchers set it; empty if it has none."""
+        rank = self.events.get("rank", "")
+        return rank if rank.isdigit() else ""
+
+    @property
     def raw(self) -> str:
         return f"{self.pid}.json"
 
@@ -74,7 +80,9 @@ def record(
         ended = run(command, injected(dict(os.environ), Path(folder), limits, follow), say=say)
         notes = read_notes(Path(folder))
         outputs, problem = [], ""
-        written = [n for n in notes if "written" in n.events]
+        written = [n for n in notes if "written" in n.events and _holds_events(Path(folder) / n.raw)]
+        # Where there are ranks, a process without one is their launcher, which does no work of its own.
+        written = sorted((n for n in written if n.rank), key=lambda n: int(n.rank)) or written
         for n in written:
             target = name.with_name(_output_name(name.name, n, alone=len(written) == 1))
             try:
@@ -85,7 +93,7 @@ def record(
             outputs.append(target)
             _say_what_was_recorded(n, target, limits, say)
     if not outputs and not problem:
-        problem = _explain_nothing(notes, follow, say)
+        problem = explain_nothing(notes, follow, say)
     recording = Recording(ended.code, tuple(outputs))
     return recording.failed(problem) if problem else recording
 
@@ -125,8 +133,7 @@ def _refuse_overwrite(name: Path, force: bool) -> None:
 def _output_name(name: str, notes: Notes, *, alone: bool) -> str:
     if alone:
         return name + SUFFIX
-    rank = notes.events.get("rank", "")
-    return f"{name}.rank{rank}{SUFFIX}" if rank.isdigit() else f"{name}.pid{notes.pid}{SUFFIX}"
+    return name + (f".rank{notes.rank}" if notes.rank else f".pid{notes.pid}") + SUFFIX
 
 
 def _facts(notes: Notes) -> dict[str, str]:
@@ -141,14 +148,17 @@ def _say_what_was_recorded(notes: Notes, target: Path, limits: Limits, say: Say)
         say(f"no step began within {limits.seconds:g} s: mark them with profkit.stage('decode'), or raise --seconds")
 
 
-def _explain_nothing(notes: Sequence[Notes], follow: bool, say: Say) -> str:
+def explain_nothing(notes: Sequence[Notes], follow: bool, say: Say) -> str:
     """Say why there is no trace; the result is that reason if a trace was due, else empty."""
     for n in notes:
         if "error" in n.events:
             return f"no trace: the PyTorch profiler failed: {n.events['error']}"
     for n in notes:
-        if "started" in n.events:
+        if "started" in n.events and "written" not in n.events:
             return "no trace: the program ended (by a signal, a crash, or another program in its place) while recording"
+    if any("written" in n.events for n in notes):
+        say("no trace: torch was imported, but ran nothing while it was recorded")
+        return ""
     if any("torch" in n.events for n in notes):
         return "no trace: the program ended before the PyTorch profiler had started"
     if notes:
@@ -157,6 +167,12 @@ def _explain_nothing(notes: Sequence[Notes], follow: bool, say: Say) -> str:
     else:
         say("no trace: the program started no Python that loads sitecustomize")
     return ""
+
+
+def _holds_events(raw: Path) -> bool:
+    """Whether a raw trace has an event besides the span of the recording itself, which is of the category Trace."""
+    with raw.open(encoding="utf-8", errors="replace") as lines:
+        return any('"cat"' in line and '"cat": "Trace"' not in line for line in lines)
 
 
 def _publish(raw: Path, target: Path, metadata: Mapping[str, str]) -> None:

@@ -183,20 +183,18 @@ def test_m03_killed_after_the_grace_time_with_an_empty_report(stub: Stub) -> Non
     assert b"r.nsys-rep is incomplete (0 bytes)" in stderr
 
 
-def test_m07_default_flags_ask_for_no_samples(stub: Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stub.trace("-o", "r", "--", "true")
-    assert {"--sample=none", "--cpuctxsw=none"} <= set(stub.arguments("profile"))
+def test_m07_default_flags_ask_for_no_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert "--sample=none" in nsys_record.profile_flags([], Path("r"), force=False, version="")
     (tmp_path / "paranoid").write_text("4\n")
     monkeypatch.setattr(nsys_record, "_PARANOID", tmp_path / "paranoid")
     assert "CUDA trace is not affected" in nsys_record._sampling_remark(["-s", "process-tree"])
     assert nsys_record._sampling_remark([]) == ""
 
 
-@pytest.mark.parametrize("client", ["docker", "srun"])
-def test_m08_clients_that_start_programs_elsewhere(stub: Stub, client: str) -> None:
-    stub.script(client, "#!/bin/sh\necho started >&2\n")
-    done = stub.trace("-o", "r", "--", client, "run", "img", "python", "x.py")
-    warning = f"what {client} starts is not its child and is not traced".encode()
+def test_m08_clients_that_start_programs_elsewhere(stub: Stub) -> None:
+    stub.script("docker", "#!/bin/sh\necho started >&2\n")
+    done = stub.trace("-o", "r", "--", "docker", "run", "img", "python", "x.py")
+    warning = b"what docker starts is not its child and is not traced"
     assert 0 <= done.stderr.find(warning) < done.stderr.find(b"started\n")
 
 

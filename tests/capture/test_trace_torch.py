@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from profkit.capture.kineto import clean
+from profkit.capture.kineto import Notes, clean, explain_nothing
 from profkit.capture.runmeta import mask_command
 
 LOOP = """
@@ -158,6 +158,13 @@ def test_a_torch_program_yields_a_trace_without_private_things(tmp_path: Path) -
     assert len(socket.gethostname()) < 4 or socket.gethostname() not in text
 
 
+def test_torch_that_runs_nothing_is_no_failure(tmp_path: Path) -> None:
+    done = trace(tmp_path, sys.executable, "-c", "import torch")
+    assert done.returncode == 0
+    assert b"no trace: torch was imported, but ran nothing" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_trace_is_overwritten_without_force(tmp_path: Path) -> None:
     (tmp_path / "r.json.gz").write_text("precious")
     done = trace(tmp_path, sys.executable, "-c", "open('started', 'w')")
@@ -193,11 +200,17 @@ def test_sigterm_while_recording_still_gives_a_trace(tmp_path: Path) -> None:
     assert count_steps(tmp_path / "r.json.gz") == 2
 
 
-def test_sigkill_while_recording_gives_none_and_says_so(tmp_path: Path) -> None:
-    done = python(tmp_path, "import os; steps(1); os.kill(os.getpid(), 9)")
-    assert done.returncode == 137
-    assert b"no trace: the program ended" in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_why_there_is_no_trace() -> None:
+    said: list[str] = []
+
+    def why(**events: str) -> str:
+        return explain_nothing([Notes(1, events)], False, said.append)
+
+    assert "ended (by a signal" in why(torch="2.13", started="CPU")
+    assert "failed: RuntimeError" in why(torch="2.13", error="RuntimeError: no")
+    assert "before the PyTorch profiler had started" in why(torch="2.13")
+    assert why(armed="3.11") == ""
+    assert "did not import torch" in said[-1]
 
 
 def test_the_programs_own_profiler_works_and_ends_ours(tmp_path: Path) -> None:
