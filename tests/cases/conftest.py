@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,40 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
         return Output(code, out, err)
 
     return run_command
+
+
+class _Visible(HTMLParser):
+    """What a person reads on a page: text outside of style sheets, a blank between elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("style", "script")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("style", "script")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+@pytest.fixture
+def page(run: Callable[..., Output], tmp_path: Path) -> Callable[..., str]:
+    """The words on the page that ``report`` writes, on one line."""
+
+    def read_page(path: Path, *options: str) -> str:
+        target = tmp_path / f"{path.name}.html"
+        made = run("report", path, "-o", target, *options)
+        assert (made.code, made.err) == (0, "")
+        visible = _Visible()
+        visible.feed(target.read_text(encoding="utf-8"))
+        return " ".join(" ".join(visible.parts).split())
+
+    return read_page
 
 
 @pytest.fixture

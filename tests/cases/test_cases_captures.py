@@ -13,7 +13,7 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 SQL_WORDS = ("no such table", "sqlite3", "SELECT", "OperationalError", "^")
 
 
-def test_A01_capture_with_no_nvtx_table(nsys: Any, check: Any, run: Any) -> None:
+def test_A01_capture_with_no_nvtx_table(nsys: Any, check: Any, run: Any, page: Any) -> None:
     nsys.kernel(0, 100 * US)
     nsys.kernel(200 * US, 300 * US)
     path = nsys.write(without=("NVTX_EVENTS",))
@@ -33,12 +33,18 @@ def test_A01_capture_with_no_nvtx_table(nsys: Any, check: Any, run: Any) -> None
         printed = run(*command)
         assert printed.code == 0
         assert "no such table" not in printed.all
+    words = page(path)
+    for seen_there in ("66.7 %", "300 µs", "100 µs", "no NVTX ranges in this capture"):
+        assert seen_there in words
+    assert "no such table" not in words
 
 
 @pytest.mark.parametrize(
     "names", [("cudaLaunchKernel_v7000",) * 3, ("cudaFree_v3020",) * 3], ids=["launches", "others"]
 )
-def test_A03_cpu_only_capture_without_a_kernel_table(nsys: Any, check: Any, run: Any, names: tuple[str, ...]) -> None:
+def test_A03_cpu_only_capture_without_a_kernel_table(
+    nsys: Any, check: Any, run: Any, page: Any, names: tuple[str, ...]
+) -> None:
     for i, name in enumerate(names):
         nsys.call(i * 10 * US, i * 10 * US + 5 * US, name, correlation=i + 1)
     nsys.nvtx(0, 50 * US, text="load")
@@ -69,9 +75,13 @@ def test_A03_cpu_only_capture_without_a_kernel_table(nsys: Any, check: Any, run:
         printed = run(*command)
         assert printed.code == 0
         assert not [word for word in SQL_WORDS if word in printed.all]
+    words = page(path)
+    assert "no gpu kernels in this capture" in words.lower()
+    assert not [word for word in SQL_WORDS if word in words]
+    assert "100.0 %" not in words
 
 
-def test_A13_launches_but_an_empty_kernel_table_is_not_zero(nsys: Any, check: Any, run: Any) -> None:
+def test_A13_launches_but_an_empty_kernel_table_is_not_zero(nsys: Any, check: Any, run: Any, page: Any) -> None:
     for i in range(100):
         nsys.call(i * 10 * US, i * 10 * US + 5 * US, "cudaLaunchKernel_v7000", correlation=i + 1)
     path = nsys.write()
@@ -94,6 +104,29 @@ def test_A13_launches_but_an_empty_kernel_table_is_not_zero(nsys: Any, check: An
     kernels = run("stats", path, "cuda_gpu_kern_sum")
     assert (kernels.code, kernels.out) == (0, "")
     assert "no GPU kernels in this capture" in kernels.err
+    words = page(path)
+    assert "100 launches were made" in words
+    assert " 0.0 " not in words
+    assert "100.0 %" not in words
+
+
+def test_A13_stages_and_steps_without_gpu_rows(nsys: Any, check: Any) -> None:
+    for i in range(100):
+        nsys.call(i * 10 * US, i * 10 * US + 5 * US, "cudaLaunchKernel_v7000", correlation=i + 1)
+    for step in range(5):
+        nsys.nvtx(step * 200 * US, step * 200 * US + 196 * US, text="decode")
+
+    seen = check(nsys.write())
+
+    (decode,) = seen.summary["stages"]
+    assert (decode["stage"], decode["count"], decode["host_p50_ns"]) == ("decode", 5, 196 * US)
+    assert {value for key, value in decode.items() if key.startswith("gpu_")} == {None}
+    steps = seen.summary["steps"]["decode"]
+    assert (steps["count"], steps["host_p50_ns"]) == (5, 196 * US)
+    assert {steps[f"period_p{p}_ns"] for p in (50, 90, 99)} == {None}
+    # In the text: three periods of the steps, and five GPU times of the stage.
+    assert sorted(line.count("n/a") for line in seen.text.splitlines() if line.startswith("decode ")) == [0, 3, 5]
+    assert "100.0 %" not in seen.text
 
 
 CALLS = {
@@ -129,11 +162,12 @@ def test_A14_runtime_names_with_a_version_suffix(nsys: Any, check: Any, run: Any
         assert "_v10000" not in text
 
 
-def test_H01_utilisation_never_above_100_percent(nsys: Any, check: Any) -> None:
+def test_H01_utilisation_never_above_100_percent(nsys: Any, check: Any, page: Any) -> None:
     nsys.kernel(0, 100 * MS, stream=7)
     nsys.kernel(0, 100 * MS, stream=20)
+    path = nsys.write()
 
-    seen = check(nsys.write())
+    seen = check(path)
 
     assert seen.summary["window_ns"] == 100 * MS
     assert seen.device["busy_ns"] == 100 * MS
@@ -145,6 +179,9 @@ def test_H01_utilisation_never_above_100_percent(nsys: Any, check: Any) -> None:
     assert "200.0 %" not in seen.text
     assert seen.line("kernel sum over streams").endswith("kernel sum over streams")
     assert seen.line("NVIDIA H200 (GPU 0)  ").endswith("200 ms")
+    words = page(path)
+    assert "100.0 %" in words
+    assert "200.0 %" not in words
 
 
 def test_H03a_a_long_queue_is_not_launch_bound(nsys: Any, check: Any) -> None:

@@ -48,7 +48,7 @@ def test_D01_a_graph_launch_is_one_launch(nsys: Any, check: Any) -> None:
 
 
 @pytest.mark.parametrize("at_the_end", [True, False], ids=["window-of-the-rows", "window-given"])
-def test_D02_graph_level_tracing_is_busy(nsys: Any, check: Any, run: Any, at_the_end: bool) -> None:
+def test_D02_graph_level_tracing_is_busy(nsys: Any, check: Any, run: Any, page: Any, at_the_end: bool) -> None:
     for i in range(10):
         nsys.graph(i * 10 * MS, i * 10 * MS + 9 * MS, correlation=i + 1)
     for i in range(6):
@@ -58,7 +58,8 @@ def test_D02_graph_level_tracing_is_busy(nsys: Any, check: Any, run: Any, at_the
         last["start"], last["end"] = 100 * MS - 10 * US, 100 * MS
     path = nsys.write()
 
-    seen = check(path) if at_the_end else check(path, "--window", "0ms:100ms")
+    options = () if at_the_end else ("--window", "0ms:100ms")
+    seen = check(path, *options)
 
     assert seen.summary["window_ns"] == 100 * MS
     assert seen.summary["counts"]["graphs"] == 10
@@ -82,6 +83,9 @@ def test_D02_graph_level_tracing_is_busy(nsys: Any, check: Any, run: Any, at_the
     assert (row["Instances"], row["Total Time (ns)"]) == ("6", "60000")
     assert "10" in kernels.err
     assert "graph" in kernels.err.lower()
+    words = page(path, *options)
+    for seen_there in ("90.1 %", "Kernels inside CUDA graphs were not recorded", "--cuda-graph-trace=node"):
+        assert seen_there in words
 
 
 def test_D04_many_device_rows_share_one_correlation_id(nsys: Any, check: Any, run: Any) -> None:
@@ -112,11 +116,13 @@ def test_D04_many_device_rows_share_one_correlation_id(nsys: Any, check: Any, ru
     assert len(stats_rows(run, path, "cuda_gpu_trace")) == 31
 
 
-def test_G01_pageable_asynchronous_upload(nsys: Any, check: Any) -> None:
+def test_G01_pageable_asynchronous_upload(nsys: Any, check: Any, page: Any) -> None:
     nsys.call(1_000 * US, 1_150 * US, "cudaMemcpyAsync_v3020", correlation=9)
     nsys.memcpy(1_005 * US, 1_005 * US + 139_392, H2D, 1_573_000, PAGEABLE, DEVICE, correlation=9)
+    path = nsys.write()
 
-    seen = check(nsys.write())
+    seen = check(path)
+    words = page(path)
 
     (upload,) = seen.findings("PK301")
     assert upload["key"] == "PK301:0:h2d:"
@@ -124,9 +130,10 @@ def test_G01_pageable_asynchronous_upload(nsys: Any, check: Any) -> None:
     assert (facts["copies"], facts["bytes"], facts["copy_ns"]) == (1, 1_573_000, 139_392)
     assert facts["host_in_call_ns"] == upload["cost_ns"] == 150 * US
     assert facts["bytes_per_s"] == 1_573_000 * 10**9 // 139_392
-    for words in ("Pageable H2D ×1", "1.57 MB", "139 µs", "11.3 GB/s", "cudaMemcpyAsync", "(GPU 0)", "stream 7"):
-        assert words in upload["message"]
-        assert words in seen.text
+    for part in ("Pageable H2D ×1", "1.57 MB", "139 µs", "11.3 GB/s", "cudaMemcpyAsync", "(GPU 0)", "stream 7"):
+        assert part in upload["message"]
+        assert part in seen.text
+        assert part in words
     (evidence,) = upload["evidence"]
     assert evidence["table"] == "copies"
     assert (evidence["ids"], evidence["count"]) == ([0], 1)
@@ -243,12 +250,13 @@ def test_G09_loss_read_every_step(kineto: Any, check: Any, python_line: str) -> 
     assert "_local_scalar_dense" not in wait["message"]
 
 
-def test_G14_a_gap_filled_by_a_copy_is_not_idle(nsys: Any, check: Any) -> None:
+def test_G14_a_gap_filled_by_a_copy_is_not_idle(nsys: Any, check: Any, page: Any) -> None:
     nsys.kernel(0, 100 * MS)
     nsys.kernel(400 * MS, 500 * MS)
     nsys.memcpy(100 * MS, 353_700 * US, H2D, 10**9, PAGEABLE, DEVICE)
+    path = nsys.write()
 
-    seen = check(nsys.write())
+    seen = check(path)
 
     assert seen.summary["window_ns"] == 500 * MS
     assert seen.device["copy_ns"] == 253_700 * US
@@ -262,6 +270,9 @@ def test_G14_a_gap_filled_by_a_copy_is_not_idle(nsys: Any, check: Any) -> None:
     row = seen.line("NVIDIA H200 (GPU 0)  ")
     assert "254 ms" in row
     assert "46.3 ms" in row
+    words = page(path)
+    assert "46.3 ms" in words
+    assert "90.7 %" in words
 
 
 def test_G15_a_memset_is_neither_kernel_nor_idle(nsys: Any, check: Any, run: Any) -> None:

@@ -104,12 +104,13 @@ def test_B18_absolute_times_keep_every_nanosecond(tmp_path: Path, check: Any, ru
     assert starts[1] - starts[0] == 100
 
 
-def test_B26_launches_but_not_one_kernel(kineto: Any, check: Any) -> None:
+def test_B26_launches_but_not_one_kernel(kineto: Any, check: Any, page: Any) -> None:
     for i in range(100):
         kineto.event("cpu_op", "aten::mm", 1000 + 20 * i, 12)
         kineto.launch(1002 + 20 * i, 5, i + 1)
+    path = kineto.write()
 
-    seen = check(kineto.write())
+    seen = check(path)
 
     assert "no gpu activity" in seen.headline.lower()
     assert "although 100 launches were made" in seen.headline
@@ -127,3 +128,6 @@ def test_B26_launches_but_not_one_kernel(kineto: Any, check: Any) -> None:
     assert "100.0 %" not in seen.text
     assert "100 %" not in seen.text
     assert sorted(seen.not_run) == ["PK101", "PK201", "PK301", "PK303", "PK501"]
+    words = page(path)
+    assert seen.headline in words
+    assert "100.0 %" not in words

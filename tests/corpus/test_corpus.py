@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -103,3 +105,21 @@ def test_graphs_recorded_as_one_piece_are_busy(
     (hidden,) = [finding for finding in document["findings"] if finding["code"] == "PK501"]
     assert hidden["facts"]["graph_launches"] == 10
     assert "Kernels inside 10 CUDA graph launches were not recorded" in run("check", path)[1]
+
+
+@needs_corpus
+@every_file
+def test_a_report_of_it(
+    path: Path, tmp_path: Path, check: Callable[..., dict[str, Any]], run: Callable[..., tuple[int, str, str]]
+) -> None:
+    target = tmp_path / "report.html"
+
+    code, out, err = run("report", path, "-o", target)
+
+    assert (code, err) == (0, "")
+    assert out.strip() == str(target)
+    page = target.read_text(encoding="utf-8")
+    assert len(page.encode()) <= 2_000_000
+    assert html.escape(check(path)["headline"], quote=False) in page.replace("&#34;", '"').replace("&#39;", "'")
+    assert "<script" not in page.lower()
+    assert not re.search(r"""(?i)(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?(?:https?:)?//""", page)
