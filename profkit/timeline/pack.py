@@ -109,16 +109,18 @@ def density(lane: Lane, window: Window, columns: int) -> Array:
     return scaled
 
 
-def slices(lane: Lane, window: Window, columns: int, *, narrowest: float = 1.0, most: int = 400, rows: int = 4) -> Slices:
+def slices(
+    lane: Lane, window: Window, columns: int, *, narrowest: float = 1.0, most: int = 400, rows: int = 4
+) -> Slices:
     """A lane in a window: slices of at least ``narrowest`` columns one by one, the longest ``most`` of them.
 
-    Lanes of streams and requests get sub-rows where slices overlap, at most ``rows``; other lanes keep their depth and
-    lose what is deeper than ``rows`` to nobody: depth ``rows`` - 1 takes it into its shares.
+    Lanes of streams and requests get sub-rows where slices overlap, at most ``rows``. Other lanes keep their depth;
+    what is deeper than ``rows`` goes to the shares of the last row.
     """
     seen = lane.within(window)
     low, high = np.maximum(seen.start, window.start_ns), np.minimum(seen.end, window.end_ns)
     length = high - low
-    wide = length * columns >= narrowest * window.dur_ns
+    wide = length / window.dur_ns * columns >= narrowest
     nested = lane.kind in ("ranges", "calls")
     if nested:
         wide &= seen.row < rows
@@ -148,7 +150,7 @@ def slices(lane: Lane, window: Window, columns: int, *, narrowest: float = 1.0, 
 
 
 def sub_rows(start: Ints, end: Ints, most: int) -> Ints:
-    """The lowest row for each interval (in order of start) in which it overlaps none; -1 where ``most`` are not enough."""
+    """The lowest row in which each interval (in order of start) overlaps none; -1 where ``most`` are not enough."""
     out = np.full(len(start), -1, np.int64)
     free = list(range(most))
     busy: list[tuple[int, int]] = []
@@ -180,10 +182,6 @@ def runs(values: Array) -> list[tuple[int, int, int]]:
 
 def ticks(window: Window, most: int = 10) -> list[int]:
     """Round times inside a window, at most ``most``: multiples of 1, 2 or 5 times a power of ten ns."""
-    step = 1
-    for factor in (2, 5, 10) * 19:
-        if window.dur_ns // step < most:
-            break
-        step = step * factor if factor == 2 else step * factor // (2 if factor == 5 else 5)
+    step = next(s for e in range(19) for s in (10**e, 2 * 10**e, 5 * 10**e) if window.dur_ns // s < most)
     first = -(-window.start_ns // step) * step
     return list(range(first, window.end_ns + 1, step))

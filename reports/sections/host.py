@@ -1,0 +1,117 @@
+"""The host: CUDA calls, operators and ranges by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from profkit import text
+from profkit.analysis.intervals import percentile
+from profkit.analysis.spans import nested_ranges
+from profkit.model import Trace
+from profkit.report import ReportInput, Section
+from profkit.reports.markup import join, name, table
+from profkit.schema import NOT_WHOLE, SPAN_KINDS
+
+_MOST = 12
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """One operator name, ns: ``sum_ns`` with what it calls, ``self_ns`` without the operators inside it."""
+
+    name: int
+    count: int
+    sum_ns: int
+    self_ns: int
+    median_ns: int | None
+
+
+def render(report: ReportInput) -> Markup | None:
+    parts = [part for part in (_calls(report), _operators(report), _ranges(report)) if part is not None]
+    return join(parts) if parts else None
+
+
+def _calls(report: ReportInput) -> Markup | None:
+    calls = report.result.summary["calls"]
+    if not calls:
+        return None
+    total = sum(call["total_ns"] for call in calls)
+    rows = [
+        (name(call["name"]), call["kind"].replace("_", " "), f"{call['count']:,}", text.ns(call["total_ns"]),
+         text.percent(call["total_ns"] / total if total else None))
+        for call in calls[:_MOST]
+    ]  # fmt: skip
+    head = ("CUDA call", "kind", "count", "sum", f"of {text.ns(total)} in calls")
+    return table(head, rows, left=2, foot=_launch_words(report))
+
+
+def _launch_words(report: ReportInput) -> str:
+    launches = report.result.summary["launches"]
+    words = ["Of the whole capture; a driver call inside a runtime call counts in both."]
+    if launches["graph_launches"]:
+        each = launches["graph_host_ns_per_kernel"]
+        words.append(
+            f"{text.count(launches['graph_launches'], 'graph launch', 'graph launches')} took "
+            f"{text.ns(launches['graph_host_ns'])} of host time for {text.count(launches['graph_kernels'], 'kernel')}"
+            + (f", {text.ns(round(each))} a kernel." if each is not None else ".")
+        )
+    if wait := launches["queue_wait_ns"]:
+        words.append(
+            f"From the end of a launch call to the start of its kernel: median {text.ns(wait['p50'])}, "
+            f"p99 {text.ns(wait['p99'])}."
+        )
+    return " ".join(words)
+
+
+def operator_times(trace: Trace, most: int) -> list[OperatorTime]:
+    """Operators by self time; those not seen whole are not counted."""
+    whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
+    rows = np.flatnonzero((trace.array("spans", "kind") == SPAN_KINDS.index("op")) & whole)
+    if not len(rows):
+        return []
+    ranges = nested_ranges(trace, rows)
+    length = ranges.end - ranges.start
+    alone = length.copy()
+    inner = ranges.parent >= 0
+    np.subtract.at(alone, ranges.parent[inner], length[inner])
+    code, group = np.unique(trace.array("spans", "name")[rows], return_inverse=True)
+    total, own = np.zeros(len(code), np.int64), np.zeros(len(code), np.int64)
+    np.add.at(total, group, length)
+    np.add.at(own, group, np.maximum(alone, 0))
+    count = np.bincount(group, minlength=len(code))
+    return [
+        OperatorTime(int(code[i]), int(count[i]), int(total[i]), int(own[i]), percentile(length[group == i], 50))
+        for i in np.lexsort((code, -own))[:most].tolist()
+    ]
+
+
+def _operators(report: ReportInput) -> Markup | None:
+    found = operator_times(report.analysis.trace, _MOST)
+    if not found:
+        return None
+    trace = report.analysis.trace
+    rows = [
+        (name(trace.name(op.name)), f"{op.count:,}", text.ns(op.self_ns), text.ns(op.sum_ns), text.ns(op.median_ns))
+        for op in found
+    ]
+    foot = "Host times of the whole capture. Self is without the operators that it calls."
+    return table(("operator, most self time first", "count", "self", "sum", "median"), rows, foot=foot)
+
+
+def _ranges(report: ReportInput) -> Markup | None:
+    ranges = report.result.summary["ranges"]
+    if not ranges:
+        return None
+    rows = []
+    for item in ranges[:_MOST]:
+        shown = f"{item['domain']}/{item['name']}" if item["domain"] else item["name"]
+        rows.append((name(shown), f"{item['count']:,}", f"{item['unclosed']:,}", text.ns(item["total_ns"])))
+    more = len(ranges) - len(rows)
+    foot = "Of the whole capture; ranges nest, so sums overlap." + (" Further ranges are not listed." if more else "")
+    return table(("range, most time first", "count", "unclosed", "sum"), rows, foot=foot)
+
+
+SECTION = Section(title="Host", order=90, render=render)

@@ -1,0 +1,267 @@
+"""The three drawings of the timeline: the whole window, one typical step, and a close look inside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from markupsafe import Markup
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import Intervals
+from profkit.model import Window
+from profkit.report import ReportInput
+from profkit.reports import words
+from profkit.reports.drawing import PLOT_WIDTH, Figure
+from profkit.schema import STEP_KINDS
+from profkit.timeline.lanes import call_lanes, idle_lanes, merged, range_lanes, request_lanes, stream_lanes
+from profkit.timeline.pack import Lane, slices
+
+MOST_STREAM_LANES = 16
+MOST_DEVICES = 8
+MOST_THREADS = 4
+_FLAME_ROWS = 6
+_REQUEST_ROWS = 6
+_STREAM_ROWS = 3
+
+
+@dataclass(frozen=True)
+class View:
+    """A window to look at and what to call it."""
+
+    window: Window
+    caption: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A drawing, what its colours are, and what is not in it."""
+
+    svg: Markup
+    categories: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Lanes that fit on a page, and in words which do not."""
+
+    lanes: list[Lane]
+    left_out: str = ""
+
+
+def draw_overview(report: ReportInput, window: Window) -> Drawn:
+    """The whole window: bars whose height is the share of busy time, stages and requests as a flame."""
+    analysis = report.analysis
+    figure = Figure(window, round(500 * report.detail))
+    figure.axis(lambda time: _clock(time, window))
+    hosts = [
+        choose_threads(request_lanes(analysis.trace), "processes with requests"),
+        choose_threads(range_lanes(analysis.trace), "threads with ranges"),
+        choose_threads(call_lanes(analysis), "threads with CUDA calls"),
+    ]
+    notes = [chosen.left_out for chosen in hosts]
+    for group, lanes in _by_group([lane for chosen in hosts for lane in chosen.lanes]):
+        figure.heading(group)
+        for lane in lanes:
+            if lane.kind == "calls":
+                figure.bars(lane, 18)
+            else:
+                notes += _flame(figure, report, lane, most=120, narrowest=4)
+    streams = choose_streams(stream_lanes(analysis))
+    notes.append(streams.left_out)
+    hot = report.hot
+    for group, lanes in _by_group(streams.lanes):
+        figure.heading(group)
+        for lane in lanes:
+            figure.bars(lane)
+        if hot and hot.device in (-1, lanes[0].device):
+            figure.share_bars(hot.intervals, hot.what, "hotfill")
+    return Drawn(figure.svg("Timeline of the whole window"), tuple(figure.categories), _kept(notes))
+
+
+def draw_zoom(report: ReportInput, view: View, *, operators: bool = False) -> Drawn:
+    """A short window: slices one by one, named where there is room; idle gaps by cause, the lead finding's in red."""
+    analysis, window = report.analysis, view.window
+    figure = Figure(window, round(PLOT_WIDTH * min(report.detail, 1.0)))
+    figure.axis(lambda time: f"+{text.ns(time - window.start_ns)}", window.start_ns)
+    notes = []
+    hosts = [
+        choose_threads(_seen(request_lanes(analysis.trace), window), "processes with requests"),
+        choose_threads(_seen(range_lanes(analysis.trace, operators=operators), window), "threads with ranges"),
+        choose_threads(_seen(call_lanes(analysis), window), "threads with CUDA calls"),
+    ]
+    streams = choose_streams(_seen(stream_lanes(analysis), window))
+    notes += [chosen.left_out for chosen in (*hosts, streams)]
+    most = max(round(900 * report.detail) // max(sum(len(c.lanes) for c in hosts) + len(streams.lanes), 1), 40)
+    for group, lanes in _by_group([lane for chosen in hosts for lane in chosen.lanes]):
+        figure.heading(group)
+        for lane in lanes:
+            notes += _flame(figure, report, lane, most=most, narrowest=0.7)
+    idle = {lane.device: lane for lane in _seen(idle_lanes(analysis), window)}
+    for group, lanes in _by_group(streams.lanes):
+        figure.heading(group)
+        top = figure.y
+        for lane in lanes:
+            notes += _flame(figure, report, lane, most=most, narrowest=0.4)
+        device = lanes[0].device
+        if device in idle:
+            notes += _flame(figure, report, idle[device], most=most, narrowest=0.7)
+        if report.hot and report.hot.device in (-1, device):
+            figure.highlight(report.hot.intervals, top, figure.y - 3)
+    return Drawn(figure.svg(view.caption), tuple(figure.categories), _kept(notes))
+
+
+def typical_step(analysis: Analysis) -> View | None:
+    """The counted step of median period of the main kind (without periods, of median host time), inside the window."""
+    steps = analysis.steps
+    if not len(steps):
+        return None
+    kind = steps.main_kind()
+    length = steps.period if kind is not None else steps.host_end - steps.host_start
+    start = np.where(steps.period >= 0, steps.gpu_end - steps.period, steps.host_start)
+    end = np.where(steps.period >= 0, steps.gpu_end, steps.host_end)
+    keep = steps.counted & (length > 0)
+    if kind is None:
+        kind = int(np.argmax(np.bincount(steps.kind[keep]))) if keep.any() else 0
+    keep &= steps.kind == kind
+    if analysis.selected is not None:
+        keep &= (start >= analysis.selected.start_ns) & (end <= analysis.selected.end_ns)
+    rows = np.flatnonzero(keep)
+    if not len(rows):
+        return None
+    step = int(rows[np.argsort(length[rows], kind="stable")][(len(rows) - 1) // 2])
+    begins = min(int(start[step]), max(int(steps.host_start[step]), int(start[step] - length[step] // 2)))
+    window = _padded(Window(begins, int(end[step])), 50)
+    what = f"{STEP_KINDS[kind]} step" if kind < len(STEP_KINDS) - 1 else "step"
+    measure = "period" if analysis.steps.period[step] >= 0 else "host time"
+    return View(
+        window,
+        f"A typical step: {what} {int(steps.index[step])}, the median of {len(rows):,} by {measure} "
+        f"({text.ns(int(length[step]))})",
+    )
+
+
+def around_gap(report: ReportInput, inside: Window | None) -> View | None:
+    """The longest gap of the lead finding (else the longest idle gap), with as much around it; inside a window if any.
+
+    A gap that fills most of a step shows nothing new: then there is no view.
+    """
+    analysis = report.analysis
+    gaps = report.hot.intervals if report.hot else None
+    if gaps is None and len(analysis.idle):
+        gaps = Intervals(analysis.idle.start, analysis.idle.end)
+    if gaps is None:
+        return None
+    start, end = gaps.start, gaps.end
+    within = inside or analysis.window
+    if within is not None:
+        keep = (start >= within.start_ns) & (end <= within.end_ns)
+        start, end = start[keep], end[keep]
+    if not len(start):
+        return None
+    at = int(np.argmax(end - start))
+    gap = Window(int(start[at]), int(end[at]))
+    name = report.hot.what.replace("idle gaps", "idle gap") if report.hot else "idle gap"
+    where = "of this step" if inside else "of the window"
+    return View(_padded(gap, 100), f"Around the longest {name} {where} ({text.ns(gap.dur_ns)})")
+
+
+def close_look(report: ReportInput, inside: Window) -> View | None:
+    """A tenth of a step around its longest gap, so that kernels are wide enough for names."""
+    view = around_gap(report, inside)
+    if view is None or view.window.dur_ns > inside.dur_ns // 2:
+        return None
+    wanted = max(inside.dur_ns // 12, view.window.dur_ns)
+    middle = (view.window.start_ns + view.window.end_ns) // 2
+    return View(Window(middle - wanted // 2, middle - wanted // 2 + wanted), view.caption)
+
+
+def choose_streams(lanes: Sequence[Lane]) -> Chosen:
+    """Streams by device: each device keeps its busiest, the others become one lane, so that no work is hidden.
+
+    Devices beyond MOST_DEVICES are left out, and said.
+    """
+    devices = list(dict.fromkeys(lane.device for lane in lanes))
+    shown = devices[:MOST_DEVICES]
+    each = max(MOST_STREAM_LANES // max(len(shown), 1), 1)
+    out: list[Lane] = []
+    for device in shown:
+        mine = [lane for lane in lanes if lane.device == device]
+        if len(mine) > each:
+            rest = mine[each - 1 :]
+            label = f"{text.count(len(rest), 'other stream')} in one" if each > 1 else f"all {len(rest)} streams in one"
+            mine = [*mine[: each - 1], merged(rest, label)]
+        out += mine
+    gone = len(devices) - len(shown)
+    streams = sum(lane.device not in shown for lane in lanes)
+    words_ = f"{text.count(gone, 'further GPU')} with {text.count(streams, 'stream')} not drawn" if gone else ""
+    return Chosen(out, words_)
+
+
+def choose_threads(lanes: Sequence[Lane], what: str) -> Chosen:
+    """The first MOST_THREADS host lanes; ``what`` names the others."""
+    gone = len(lanes) - MOST_THREADS
+    return Chosen(list(lanes[:MOST_THREADS]), f"{gone:,} further {what} not drawn" if gone > 0 else "")
+
+
+def _flame(figure: Figure, report: ReportInput, lane: Lane, *, most: int, narrowest: float) -> list[str]:
+    """Draw a lane slice by slice; returns what of it could not be drawn."""
+    rows = {"stream": _STREAM_ROWS, "requests": _REQUEST_ROWS, "ranges": _FLAME_ROWS}.get(lane.kind, 1)
+    most = max(round(most * report.detail), 20)
+    packed = slices(lane, figure.window, figure.columns, narrowest=narrowest, most=most, rows=rows)
+    analysis = report.analysis
+    figure.slices(lane, packed, lambda shown, i: _describe(analysis, shown, i))
+    notes = []
+    if packed.crowded:
+        notes.append(f"{lane.label}: {packed.crowded:,} of them overlap more than {rows} deep and are drawn as shades")
+    deeper = int((lane.within(figure.window).row >= rows).sum()) if lane.kind == "ranges" else 0
+    if deeper:
+        notes.append(f"{lane.label}: {text.count(deeper, 'range')} nested deeper than {rows} are drawn as shades")
+    return notes
+
+
+def _describe(analysis: Analysis, lane: Lane, i: int) -> tuple[str, str]:
+    """(label, hover text) of a slice. Times on it are those of the part inside the window."""
+    length = text.ns(int(lane.end[i] - lane.start[i]))
+    at = text.moment(int(lane.start[i]))
+    kind = words.category(lane.categories[int(lane.category[i])])
+    if lane.kind == "idle":
+        parts = sorted(((int(part[lane.name[i]]), key) for key, part in analysis.idle.parts.items()), reverse=True)
+        causes = ", ".join(f"{words.cause(key)} {text.ns(value)}" for value, key in parts[:4] if value)
+        return kind.removeprefix("idle: "), f"GPU idle for {length} at {at}: {causes}"
+    row = int(lane.name[i])
+    if row < 0:
+        return kind, f"{kind}, {length} at {at}"
+    full = analysis.trace.name(row)
+    short = analysis.trace.name(row, "short") or full
+    return text.clip(short, 120), f"{text.clip(full, 170)}\n{kind}, {length} at {at}"
+
+
+def _seen(lanes: Sequence[Lane], window: Window) -> list[Lane]:
+    """Lanes that show anything in a window, cut to it."""
+    cut = (lane.within(window) for lane in lanes)
+    return [lane for lane in cut if len(lane)]
+
+
+def _by_group(lanes: Sequence[Lane]) -> list[tuple[str, list[Lane]]]:
+    ordered = sorted(lanes, key=lambda lane: (lane.device, lane.group))
+    return [(group, list(mine)) for group, mine in groupby(ordered, key=lambda lane: lane.group)]
+
+
+def _padded(window: Window, per_mille: int) -> Window:
+    pad = max(window.dur_ns * per_mille // 1000, 1)
+    return Window(window.start_ns - pad, window.end_ns + pad)
+
+
+def _clock(time: int, window: Window) -> str:
+    """A round time with the digits that the window needs."""
+    digits = max(11 - len(str(window.dur_ns)), 0)
+    return f"{time / 1_000_000_000:.{digits}f} s"
+
+
+def _kept(notes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for note in notes if note))
