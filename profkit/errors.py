@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 class ProfkitError(Exception):
-    """Something that the user can act on; the command line prints it as one line and exits with its code."""
+    """Something that the user can act on: one line, which the command line prints before it exits with the code."""
 
     exit_code = 1
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = " ".join(message.split())
+        super().__init__(self.message)
         if exit_code is not None:
             self.exit_code = exit_code
 

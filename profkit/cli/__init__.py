@@ -98,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ProfkitError as error:
-        print(f"profkit: {' '.join(error.message.split())}", file=sys.stderr)
+        print(f"profkit: {error.message}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         # The reader of our stdout went away (| head): nothing more can be said, and Python must not try at exit.

@@ -41,7 +41,12 @@ def open_trace(path: str | Path) -> Trace:
     readers = discover("profkit.ingest", "READER", Reader)
     for reader in readers.values():
         if reader.sniff(path, head):
-            return reader.read(path)
+            try:
+                return reader.read(path)
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                # Hostile content that no check foresaw: still one line, and never a part of a trace as the whole.
+                what = f"{type(error).__name__}: {error}"
+                raise InputError(f"{path}: no sound {reader.name}, or a fault of profkit ({what})") from error
     raise InputError(f"{path}: {_guess(path, head)}; profkit reads {', '.join(r.what for r in readers.values())}")
 
 

@@ -103,14 +103,14 @@ def _sort(events: list[Event], ignored: Counter[str]) -> tuple[list[Event], dict
     by_category: dict[str, list[Event]] = {}
     for event in events:
         if event.ph == "X":
-            by_category.setdefault(event.cat, []).append(event)
+            by_category.setdefault(event.cat if isinstance(event.cat, str) else "", []).append(event)
         elif event.ph == "M":
             metadata.append(event)
         elif event.ph in ("B", "E", "b", "e"):
             ignored[f"{event.ph} events"] += 1
     out: dict[str, list[Event]] = {}
     for category, found in by_category.items():
-        key = category.lower() if isinstance(category, str) else ""
+        key = category.lower()
         if key in _HANDLERS:
             out.setdefault(key, []).extend(found)
         elif key not in _SKIPPED:

@@ -46,9 +46,9 @@ class Lanes:
         for event in events:
             text = event.args.name if event.args else None
             if isinstance(text, str) and event.name == "process_name":
-                self._process_names.setdefault(event.pid, text)
+                self._process_names.setdefault(_hashable(event.pid), text)
             elif isinstance(text, str) and event.name == "thread_name":
-                self._thread_names.setdefault((event.pid, event.tid), text)
+                self._thread_names.setdefault((_hashable(event.pid), _hashable(event.tid)), text)
 
     def finish(self, properties: Any, ranks: dict[str, int]) -> None:
         """Fill in names, ranks and device properties: they may stand behind the events."""

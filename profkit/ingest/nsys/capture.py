@@ -103,7 +103,7 @@ def _causes(source: SqliteSource) -> str:
 def _diagnostics(source: SqliteSource) -> list[tuple[int, str]]:
     rows = source.small_table("DIAGNOSTIC_EVENT")
     found = [
-        (int(row["severity"]), str(row["text"]))
+        (int(row["severity"]), str(row.get("text") or ""))
         for row in rows
         if isinstance(row.get("severity"), int) and _SEVERITY_WARNING <= row["severity"] <= _SEVERITY_ERROR
     ]

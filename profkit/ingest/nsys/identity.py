@@ -34,9 +34,9 @@ class Identity:
             _int(row.get("globalPid")) & PROCESS_MASK: str(row.get("name") or "")
             for row in source.small_table("PROCESSES")
         }
-        strings = {int(row["id"]): row["value"] for row in _thread_strings(source)}
+        strings = {_int(row.get("id")): row.get("value") for row in _thread_strings(source)}
         self._thread_names = {
-            _int(row.get("globalTid")): str(strings.get(_int(row.get("nameId")), ""))
+            _int(row.get("globalTid")): str(strings.get(_int(row.get("nameId"))) or "")
             for row in source.small_table("ThreadNames")
         }
         self._gpus = source.small_table("TARGET_INFO_GPU")

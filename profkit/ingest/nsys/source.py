@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,8 +65,8 @@ def floats(*names: str) -> Column:
     return Column(names, "float", False, np.float64, "9e999")
 
 
-def texts(*names: str) -> Column:
-    return Column(names, "text")
+def texts(*names: str, required: bool = False) -> Column:
+    return Column(names, "text", required)
 
 
 class SqliteSource:
@@ -179,7 +179,7 @@ class SqliteSource:
         try:
             with self._sqlite() as db:
                 low, high = db.execute(f'SELECT min(rowid), max(rowid) FROM "{_quoted(table)}"').fetchone()
-        except sqlite3.DatabaseError:  # a view, or a table without rowid
+        except InputError:  # a view or a table without rowid; damage shows when the rows are read
             return [""]
         if cores == 1 or low is None or high - low < _FEWEST_ROWS_TO_SPLIT:
             return [""]
@@ -197,7 +197,7 @@ class SqliteSource:
                 statement.set_sql_query(sql)
                 handle, _ = statement.execute_query()
                 yield from pa.RecordBatchReader._import_from_c(handle.address)
-        except (OSError, adbc.Error) as error:
+        except (OSError, UnicodeDecodeError, adbc.Error) as error:
             if "Type mismatch" in str(error):
                 raise _OtherType from None
             raise InputError(f"{self.path}: damaged or locked: {error}") from None
@@ -217,15 +217,16 @@ class SqliteSource:
                     f"{table}.{name}: {count} values of another type than expected were read as absent"
                 )
 
-    def _sqlite(self) -> closing[sqlite3.Connection]:
+    @contextmanager
+    def _sqlite(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose every error, while it is used, says that the file is damaged."""
         try:
-            db = sqlite3.connect(self._uri, uri=True)
-            # Text may hold bytes that are no UTF-8, and whole environment blocks with NULs in them.
-            db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.DatabaseError as error:
+            with closing(sqlite3.connect(self._uri, uri=True)) as db:
+                # Text may hold bytes that are no UTF-8, and whole environment blocks with NULs in them.
+                db.text_factory = decode
+                yield db
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise InputError(f"{self.path}: not a sound SQLite file: {error}") from None
-        return closing(db)
 
 
 class _OtherType(Exception):  # noqa: N818 - control flow, never shown
@@ -310,7 +311,7 @@ def string_ids(source: SqliteSource, wanted: Sequence[Array]) -> dict[int, str]:
     """StringIds for the ids that events use. Only those: the table also holds whole environments of processes."""
     used = np.unique(np.concatenate([np.unique(ids) for ids in wanted])) if wanted else np.zeros(0, np.int64)
     used = used[used >= 0]
-    table = source.fetch("StringIds", {"id": ints("id", required=True), "value": texts("value")})
+    table = source.fetch("StringIds", {"id": ints("id", required=True), "value": texts("value", required=True)})
     out: dict[int, str] = {}
     if table is not None:
         at = np.flatnonzero(np.isin(table["id"], used))
