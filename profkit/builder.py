@@ -106,7 +106,7 @@ class Builder:
             unknown = set(values) - {c.name for c in columns}
             if unknown:
                 raise KeyError(f"{table} has no column {sorted(unknown)}")
-            self._dimensions[table].append({c.name: values.get(c.name, _absent(c)) for c in columns})
+            self._dimensions[table].append({c.name: _fitting(c, values.get(c.name, _absent(c))) for c in columns})
         return row
 
     def row_of(self, table: str, key: Any) -> int:
@@ -115,7 +115,8 @@ class Builder:
 
     def set_dimension(self, table: str, row: int, **values: Any) -> None:
         """Fill columns of a row that :meth:`dimension` made."""
-        self._dimensions[table][row].update(values)
+        fitting = {key: _fitting(TABLES[table].column(key), value) for key, value in values.items()}
+        self._dimensions[table][row].update(fitting)
 
     def get_dimension(self, table: str, row: int, column: str) -> Any:
         return self._dimensions[table][row][column]
@@ -271,6 +272,14 @@ def _absent(column: Column) -> Any:
     if column.type == pa.bool_():
         return False
     return 0 if column.name in ("flags", "offset_ns", "offset_error_ns") else -1
+
+
+def _fitting(column: Column, value: Any) -> Any:
+    """The value, or absent where the column cannot hold it: a count of 2^62 processors is damage, not a count."""
+    if not isinstance(value, int) or isinstance(value, bool) or not pa.types.is_integer(column.type):
+        return value
+    limit = 1 << (column.type.bit_width - 1)
+    return value if -limit <= value < limit else _absent(column)
 
 
 def _column(column: Column, value: Any, n: int) -> Any:

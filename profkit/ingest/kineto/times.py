@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal
 
 import msgspec
 import numpy as np
@@ -52,5 +52,5 @@ def _one(raw: bytes) -> int:
         value = Decimal(raw.decode("ascii", "replace").strip().strip('"'))
         value = (value * 1000).to_integral_value(ROUND_HALF_UP)
         return int(value) if abs(value) < (1 << 62) else ABSENT
-    except (InvalidOperation, ValueError, OverflowError):
+    except (ArithmeticError, ValueError):
         return ABSENT

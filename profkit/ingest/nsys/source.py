@@ -310,7 +310,7 @@ def decode(raw: bytes) -> str:
 def string_ids(source: SqliteSource, wanted: Sequence[Array]) -> dict[int, str]:
     """StringIds for the ids that events use. Only those: the table also holds whole environments of processes."""
     used = np.unique(np.concatenate([np.unique(ids) for ids in wanted])) if wanted else np.zeros(0, np.int64)
-    used = used[used >= 0]
+    used = used[used != -1]
     table = source.fetch("StringIds", {"id": ints("id", required=True), "value": texts("value", required=True)})
     out: dict[int, str] = {}
     if table is not None:
