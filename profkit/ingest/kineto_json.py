@@ -156,8 +156,8 @@ def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
             why = "legacy list form without GPU activity"
         elif launches:
             why = (
-                f"no GPU activity recorded although {launches} launches were made; likely causes: another profiler "
-                "held CUPTI, records were lost or out of the window, or the platform (WSL, Windows) gives none"
+                "no GPU kernels in this capture, although kernels were launched; likely causes: another profiler held "
+                "CUPTI, records were lost or out of the window, or the platform (WSL, Windows) gives none"
             )
         else:
             why = "no GPU activity in this trace: it ran on the CPU, or the profiler was not asked for CUDA"

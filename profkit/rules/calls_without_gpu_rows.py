@@ -28,7 +28,7 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Finding, Trace, Window, evidence
-from profkit.rules import Rule, needs_calls
+from profkit.rules import Rule, needs_all, needs_calls
 from profkit.testing import build_trace, call, launch
 
 
@@ -73,6 +73,13 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+def _launches(analysis: Analysis) -> str:
+    """Without a launch nothing can be missing, but nothing is proven sound either."""
+    if analysis.launch_calls.any() or analysis.has_gpu_rows:
+        return ""
+    return "no launch calls were recorded"
+
+
 def _pids(trace: Trace, processes: list[int]) -> str:
     pids = [str(trace.tables["processes"].column("pid")[row].as_py()) for row in processes[:8]]
     return "pid " + ", ".join(pids) + (" ..." if len(processes) > 8 else "")
@@ -94,7 +101,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK502",
     title="Calls but no GPU rows",
-    unmet=needs_calls,
+    unmet=needs_all(needs_calls, _launches),
     check=check,
     advice=(
         "Run profkit doctor; check for a second profiler, forked workers (use spawn), a capture range that never "

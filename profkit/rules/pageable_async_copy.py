@@ -185,7 +185,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK301",
     title="Pageable copy through an async call",
-    unmet=needs_all(needs_gpu_rows, needs_calls, _memory_kinds),
+    unmet=needs_all(needs_gpu_rows, _memory_kinds, needs_calls),
     check=check,
     advice="Allocate the host buffer once with pin_memory=True and reuse it; then non_blocking=True is truly so.",
     fires=fires,
