@@ -13,7 +13,7 @@ from pathlib import Path
 from profkit.analysis.context import Analysis
 from profkit.api import check_analysis
 from profkit.ingest import open_trace
-from profkit.report import write_report
+from profkit.report import render_report, write_page
 from profkit.samples import launch_bound_decode
 from profkit.show import check_text
 
@@ -44,8 +44,9 @@ def main() -> int:
 
 def _check_and_report(title: str, analysis: Analysis, path: Path) -> Path:
     _say(title)
-    print(check_text(check_analysis(analysis)))
-    write_report(analysis, path, force=True)
+    result = check_analysis(analysis)
+    print(check_text(result))
+    write_page(render_report(analysis, result), path)
     return path
 
 
