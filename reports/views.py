@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,7 +23,7 @@ from profkit.timeline.pack import Lane, slices
 
 MOST_STREAM_LANES = 16
 MOST_DEVICES = 8
-MOST_THREADS = 4
+MOST_HOST_LANES = 8
 _FLAME_ROWS = 6
 _REQUEST_ROWS = 6
 _STREAM_ROWS = 3
@@ -58,13 +59,9 @@ def draw_overview(report: ReportInput, window: Window) -> Drawn:
     analysis = report.analysis
     figure = Figure(window, round(500 * report.detail))
     figure.axis(lambda time: _clock(time, window))
-    hosts = [
-        choose_threads(request_lanes(analysis.trace), "processes with requests"),
-        choose_threads(range_lanes(analysis.trace), "threads with ranges"),
-        choose_threads(call_lanes(analysis), "threads with CUDA calls"),
-    ]
-    notes = [chosen.left_out for chosen in hosts]
-    for group, lanes in _by_group([lane for chosen in hosts for lane in chosen.lanes]):
+    hosts = choose_hosts([*request_lanes(analysis.trace), *range_lanes(analysis.trace), *call_lanes(analysis)])
+    notes = [hosts.left_out]
+    for group, lanes in _by_group(hosts.lanes):
         figure.heading(group)
         for lane in lanes:
             if lane.kind == "calls":
@@ -88,16 +85,16 @@ def draw_zoom(report: ReportInput, view: View, *, operators: bool = False) -> Dr
     analysis, window = report.analysis, view.window
     figure = Figure(window, round(PLOT_WIDTH * min(report.detail, 1.0)))
     figure.axis(lambda time: f"+{text.ns(time - window.start_ns)}", window.start_ns)
-    notes = []
-    hosts = [
-        choose_threads(_seen(request_lanes(analysis.trace), window), "processes with requests"),
-        choose_threads(_seen(range_lanes(analysis.trace, operators=operators), window), "threads with ranges"),
-        choose_threads(_seen(call_lanes(analysis), window), "threads with CUDA calls"),
+    host_lanes = [
+        *request_lanes(analysis.trace),
+        *range_lanes(analysis.trace, operators=operators),
+        *call_lanes(analysis),
     ]
+    hosts = choose_hosts(_seen(host_lanes, window))
     streams = choose_streams(_seen(stream_lanes(analysis), window))
-    notes += [chosen.left_out for chosen in (*hosts, streams)]
-    most = max(round(900 * report.detail) // max(sum(len(c.lanes) for c in hosts) + len(streams.lanes), 1), 40)
-    for group, lanes in _by_group([lane for chosen in hosts for lane in chosen.lanes]):
+    notes = [hosts.left_out, streams.left_out]
+    most = max(round(900 * report.detail) // max(len(hosts.lanes) + len(streams.lanes), 1), 40)
+    for group, lanes in _by_group(hosts.lanes):
         figure.heading(group)
         for lane in lanes:
             notes += _flame(figure, report, lane, most=most, narrowest=0.7)
@@ -137,12 +134,9 @@ def typical_step(analysis: Analysis) -> View | None:
     begins = min(int(start[step]), max(int(steps.host_start[step]), int(start[step] - length[step] // 2)))
     window = _padded(Window(begins, int(end[step])), 50)
     what = f"{STEP_KINDS[kind]} step" if kind < len(STEP_KINDS) - 1 else "step"
-    measure = "period" if analysis.steps.period[step] >= 0 else "host time"
-    return View(
-        window,
-        f"A typical step: {what} {int(steps.index[step])}, the median of {len(rows):,} by {measure} "
-        f"({text.ns(int(length[step]))})",
-    )
+    measure = "period" if steps.period[step] >= 0 else "host time"
+    which = f"the median of {len(rows):,} by {measure}" if len(rows) > 1 else f"the only one that counts, by {measure}"
+    return View(window, f"A typical step: {what} {int(steps.index[step])}, {which} ({text.ns(int(length[step]))})")
 
 
 def around_gap(report: ReportInput, inside: Window | None) -> View | None:
@@ -198,14 +192,23 @@ def choose_streams(lanes: Sequence[Lane]) -> Chosen:
         out += mine
     gone = len(devices) - len(shown)
     streams = sum(lane.device not in shown for lane in lanes)
-    words_ = f"{text.count(gone, 'further GPU')} with {text.count(streams, 'stream')} not drawn" if gone else ""
-    return Chosen(out, words_)
+    left_out = f"{text.count(gone, 'further GPU')} with {text.count(streams, 'stream')} not drawn" if gone else ""
+    return Chosen(out, left_out)
 
 
-def choose_threads(lanes: Sequence[Lane], what: str) -> Chosen:
-    """The first MOST_THREADS host lanes; ``what`` names the others."""
-    gone = len(lanes) - MOST_THREADS
-    return Chosen(list(lanes[:MOST_THREADS]), f"{gone:,} further {what} not drawn" if gone > 0 else "")
+def choose_hosts(lanes: Sequence[Lane]) -> Chosen:
+    """Host lanes of the processes with most time in them: MOST_HOST_LANES, of each process two of a kind at most."""
+    weight: dict[str, int] = defaultdict(int)
+    for lane in lanes:
+        weight[lane.group] += int((lane.end - lane.start)[lane.row == 0].sum())
+    taken: Counter[tuple[str, str]] = Counter()
+    out: list[Lane] = []
+    for lane in sorted(lanes, key=lambda lane: -weight[lane.group]):
+        if len(out) < MOST_HOST_LANES and taken[lane.group, lane.kind] < 2:
+            taken[lane.group, lane.kind] += 1
+            out.append(lane)
+    gone = len(lanes) - len(out)
+    return Chosen(out, f"{text.count(gone, 'further host lane')} not drawn" if gone else "")
 
 
 def _flame(figure: Figure, report: ReportInput, lane: Lane, *, most: int, narrowest: float) -> list[str]:
@@ -238,6 +241,7 @@ def _describe(analysis: Analysis, lane: Lane, i: int) -> tuple[str, str]:
         return kind, f"{kind}, {length} at {at}"
     full = analysis.trace.name(row)
     short = analysis.trace.name(row, "short") or full
+    short = text.short_kernel(short) if lane.kind == "stream" else short.removeprefix("profkit::")
     return text.clip(short, 120), f"{text.clip(full, 170)}\n{kind}, {length} at {at}"
 
 
@@ -254,7 +258,8 @@ def _by_group(lanes: Sequence[Lane]) -> list[tuple[str, list[Lane]]]:
 
 def _padded(window: Window, per_mille: int) -> Window:
     pad = max(window.dur_ns * per_mille // 1000, 1)
-    return Window(window.start_ns - pad, window.end_ns + pad)
+    start = window.start_ns - pad
+    return Window(max(start, 0) if window.start_ns >= 0 else start, window.end_ns + pad)
 
 
 def _clock(time: int, window: Window) -> str:

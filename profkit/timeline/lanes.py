@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from profkit.analysis.calls import CALL_KINDS
@@ -9,7 +11,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES, KERNELS
-from profkit.arrays import depths
+from profkit.arrays import depths, distinct
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import COPY_KINDS, SPAN_KINDS, STAGES
 from profkit.timeline.pack import Lane
@@ -22,6 +24,7 @@ LAUNCH_PACED = "launch_paced"
 
 _NESTING = [SPAN_KINDS.index(kind) for kind in ("push_pop", "annotation")]
 _OPS = [SPAN_KINDS.index(kind) for kind in ("op", "module")]
+_REQUEST = STAGES.index("request")
 _START_END = SPAN_KINDS.index("start_end")
 
 
@@ -51,7 +54,7 @@ def stream_lanes(analysis: Analysis) -> list[Lane]:
     name[kernels] = names[work.row[kernels]]
     labels = _device_labels(analysis)
     out = []
-    for track in np.unique(work.track).tolist():
+    for track in distinct(work.track).tolist():
         mine = np.flatnonzero(work.track == track)
         device = int(work.device[mine[0]])
         out.append(
@@ -66,6 +69,7 @@ def stream_lanes(analysis: Analysis) -> list[Lane]:
                 name=name[mine],
                 row=np.zeros(len(mine), np.int64),
                 device=device,
+                track=int(track),
             )
         )
     return sorted(out, key=lambda lane: (lane.device, -int((lane.end - lane.start).sum()), lane.label))
@@ -108,7 +112,7 @@ def call_lanes(analysis: Analysis) -> list[Lane]:
     trace = analysis.trace
     start, end, track = trace.array("calls", "start_ns"), analysis.call_end, trace.array("calls", "track")
     out = []
-    for lane in np.unique(track).tolist():
+    for lane in distinct(track).tolist():
         mine = np.flatnonzero(track == lane)
         mine = mine[outermost(start[mine], end[mine])]
         out.append(
@@ -122,6 +126,7 @@ def call_lanes(analysis: Analysis) -> list[Lane]:
                 categories=tuple(f"call_{kind}" for kind in CALL_KINDS),
                 name=trace.array("calls", "name")[mine].astype(np.int64),
                 row=np.zeros(len(mine), np.int64),
+                track=int(lane),
             )
         )
     return sorted(out, key=lambda lane: -int((lane.end - lane.start).sum()))
@@ -137,10 +142,10 @@ def outermost(start: Ints, end: Ints) -> Mask:
 def range_lanes(trace: Trace, *, operators: bool = False) -> list[Lane]:
     """One flame a thread: its stage ranges if the trace has stages, else all of its ranges; most time first.
 
-    With ``operators`` the operators and modules are in it too.
+    With ``operators`` the operators and modules are in it too. Requests have lanes of their own.
     """
     kind, stage = trace.array("spans", "kind"), trace.array("spans", "stage")
-    nesting = np.isin(kind, _NESTING)
+    nesting = np.isin(kind, _NESTING) & (stage != _REQUEST)
     keep = nesting & (stage >= 0)
     if not keep.any() or operators:
         keep = nesting
@@ -149,7 +154,7 @@ def range_lanes(trace: Trace, *, operators: bool = False) -> list[Lane]:
     rows = np.flatnonzero(keep & (trace.array("spans", "dur_ns") > 0))
     track = trace.array("spans", "track")[rows]
     out = []
-    for lane in np.unique(track).tolist():
+    for lane in distinct(track).tolist():
         ranges = nested_ranges(trace, rows[track == lane])
         out.append(
             Lane(
@@ -162,6 +167,7 @@ def range_lanes(trace: Trace, *, operators: bool = False) -> list[Lane]:
                 categories=RANGE_CATEGORIES,
                 name=trace.array("spans", "name")[ranges.row].astype(np.int64),
                 row=depths(ranges.parent),
+                track=int(lane),
             )
         )
     return sorted(out, key=lambda lane: -int((lane.end - lane.start)[lane.row == 0].sum()))
@@ -173,23 +179,23 @@ def _range_category(stage: Array, kind: Array) -> Ints:
 
 
 def request_lanes(trace: Trace) -> list[Lane]:
-    """One lane a process: the ranges that may overlap on a thread (start/end ranges), requests above all."""
-    keep = (trace.array("spans", "kind") == _START_END) & (trace.array("spans", "dur_ns") > 0)
-    stage = trace.array("spans", "stage")
-    if (keep & (stage >= 0)).any():
-        keep &= stage >= 0
+    """One lane a process: its requests; in a trace without stages its start/end ranges, which may overlap."""
+    kind, stage = trace.array("spans", "kind"), trace.array("spans", "stage")
+    keep = stage == _REQUEST
+    if not (stage >= 0).any():
+        keep = kind == _START_END
+    keep = keep & (trace.array("spans", "dur_ns") > 0)
     rows = np.flatnonzero(keep)
     process = trace.array("tracks", "process")[trace.array("spans", "track")[rows]]
     start = trace.array("spans", "start_ns")
     out = []
     for owner in np.unique(process).tolist():
         mine = rows[process == owner]
-        is_request = bool((stage[mine] == STAGES.index("request")).all())
         out.append(
             Lane(
                 kind="requests",
                 group=_process_of(trace, owner),
-                label="requests" if is_request else "start/end ranges",
+                label="requests" if (stage[mine] == _REQUEST).all() else "start/end ranges",
                 start=start[mine],
                 end=start[mine] + trace.array("spans", "dur_ns")[mine],
                 category=_range_category(stage[mine], np.full(len(mine), _START_END)),
@@ -235,11 +241,16 @@ def merged(lanes: list[Lane], label: str) -> Lane:
     first = lanes[0]
     start = np.concatenate([lane.start for lane in lanes])
     order = np.argsort(start, kind="stable")
-    parts = [
-        np.concatenate([getattr(lane, key) for lane in lanes])[order] for key in ("end", "category", "name", "row")
-    ]
-    end, category, name, row = parts
-    return Lane(first.kind, first.group, label, start[order], end, category, first.categories, name, row, first.device)
+    return replace(
+        first,
+        label=label,
+        track=-1,
+        start=start[order],
+        end=np.concatenate([lane.end for lane in lanes])[order],
+        category=np.concatenate([lane.category for lane in lanes])[order],
+        name=np.concatenate([lane.name for lane in lanes])[order],
+        row=np.concatenate([lane.row for lane in lanes])[order],
+    )
 
 
 def _process_label(trace: Trace, track: int) -> str:

@@ -7,7 +7,7 @@ share of its time is covered. Nothing is dropped unseen: what is not drawn one b
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Lane:
     """Intervals of one lane in order of start; ``category`` indexes ``categories``, ``row`` is the sub-row (depth).
 
     ``kind`` is stream, calls, ranges or requests; ``name`` are rows of ``names``, -1 where the category says it all;
-    ``group`` is what the lane belongs to: a device or a process, in words.
+    ``group`` is the device or process it belongs to, in words; ``device`` and ``track`` are rows, -1 for none.
     """
 
     kind: str
@@ -33,6 +33,7 @@ class Lane:
     name: Ints
     row: Ints
     device: int = -1
+    track: int = -1
 
     def __len__(self) -> int:
         return len(self.start)
@@ -44,10 +45,14 @@ class Lane:
 
     def where(self, keep: Mask | Ints) -> Lane:
         """The lane with only these intervals."""
-        return Lane(
-            self.kind, self.group, self.label, self.start[keep], self.end[keep], self.category[keep], self.categories,
-            self.name[keep], self.row[keep], self.device,
-        )  # fmt: skip
+        return replace(
+            self,
+            start=self.start[keep],
+            end=self.end[keep],
+            category=self.category[keep],
+            name=self.name[keep],
+            row=self.row[keep],
+        )
 
     def within(self, window: Window) -> Lane:
         """What of the lane can be seen in a window; intervals keep their whole length."""
@@ -139,9 +144,7 @@ def slices(
     alone = np.zeros(len(seen), bool)
     alone[picked] = True
     count = int(row.max()) + 1 if len(seen) else 1
-    laid_out = Lane(
-        lane.kind, lane.group, lane.label, low, high, seen.category, lane.categories, seen.name, row, lane.device
-    )
+    laid_out = replace(seen, start=low, end=high, row=row)
     rest = laid_out.where(~alone)
     shares = np.zeros((count, len(lane.categories), len(column_edges(window, columns)) - 1))
     for number in range(count):

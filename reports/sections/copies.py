@@ -12,6 +12,8 @@ from profkit.reports.markup import table
 def render(report: ReportInput) -> Markup | None:
     copies = report.result.summary["copies"]
     if not copies:
+        if not report.analysis.has_gpu_rows:
+            return None
         reason = report.analysis.trace.why_missing("copies")
         return Markup("<p>n/a: {}</p>").format(text.clip(reason, 400)) if reason else None
     rows = []

@@ -31,11 +31,11 @@ def render(report: ReportInput) -> Markup:
 def _finding(report: ReportInput, finding: Finding) -> Markup:
     evidence = bullets(describe_evidence(report, item) for item in finding.evidence) if finding.evidence else Markup("")
     facts = pairs(words.fact(key, value) for key, value in list(finding.facts.items())[:40])
-    cost = f"; it takes {text.ns(finding.cost_ns)} in all" if finding.cost_ns >= 0 else ""
+    cost = f"; the fault costs {text.ns(finding.cost_ns)} in all" if finding.cost_ns >= 0 else ""
     return Markup(
         '<article class="finding {}"><h3>{} {} <span class="badge {}">{}</span></h3>'
-        '<p class="price">Saves {}{}</p><p>{}</p><p><b class="k">Cause:</b> {}</p><p><b class="k">To do:</b> {}</p>{}'
-        "</article>\n"
+        '<p class="price">A fix saves {}{}</p><p>{}</p>'
+        '<p><b class="k">Cause:</b> {}</p><p><b class="k">To do:</b> {}</p>{}</article>\n'
     ).format(
         finding.severity,
         finding.code,

@@ -31,11 +31,12 @@ def _hero(report: ReportInput) -> Markup:
     lead = report.lead
     headline = text.clip(report.result.headline, 900)
     if lead is None:
-        look = "good" if report.analysis.has_gpu_rows else "info"
+        serious = any(finding.severity != "info" for finding in report.result.findings)
+        look = "warning" if serious else "good" if report.analysis.has_gpu_rows else "info"
         return Markup('<div class="hero {}"><p class="says">{}</p></div>\n').format(look, headline)
     return Markup(
         '<div class="hero {}"><p class="what"><span class="badge {}">{}</span> {}</p>'
-        '<dl class="lead"><div><dt>Costs</dt><dd>{}</dd></div><div><dt>To do</dt><dd>{}</dd></div></dl>'
+        '<dl class="lead"><div><dt>A fix saves</dt><dd>{}</dd></div><div><dt>To do</dt><dd>{}</dd></div></dl>'
         '<p class="says">{}</p></div>\n'
     ).format(
         lead.severity, lead.severity, lead.severity, lead.title, price(lead), text.clip(lead.advice, 400), headline
@@ -45,7 +46,7 @@ def _hero(report: ReportInput) -> Markup:
 def price(finding: Finding) -> Markup:
     """What a fix would give back, per step where there are steps, and of what."""
     if finding.saving_ns < 0:
-        return Markup("not known")
+        return Markup("an unknown amount")
     per_step = finding.saving_ns_per_step >= 0
     amount = text.ns(finding.saving_ns_per_step) + " a step" if per_step else text.ns(finding.saving_ns)
     share = Markup(" <small>{} of {}</small>").format(text.percent(finding.share), finding.share_of)

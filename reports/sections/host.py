@@ -38,13 +38,11 @@ def _calls(report: ReportInput) -> Markup | None:
     calls = report.result.summary["calls"]
     if not calls:
         return None
-    total = sum(call["total_ns"] for call in calls)
     rows = [
-        (name(call["name"]), call["kind"].replace("_", " "), f"{call['count']:,}", text.ns(call["total_ns"]),
-         text.percent(call["total_ns"] / total if total else None))
+        (name(call["name"]), call["kind"].replace("_", " "), f"{call['count']:,}", text.ns(call["total_ns"]))
         for call in calls[:_MOST]
-    ]  # fmt: skip
-    head = ("CUDA call", "kind", "count", "sum", f"of {text.ns(total)} in calls")
+    ]
+    head = ("CUDA call, most time first", "kind", "count", "sum")
     return table(head, rows, left=2, foot=_launch_words(report))
 
 

@@ -11,6 +11,7 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.work import KERNELS
+from profkit.model import Trace
 from profkit.report import ReportInput, Section
 from profkit.reports.markup import details, join, name, table
 from profkit.schema import FLAG_OVERLAPS_NEXT, NOT_WHOLE
@@ -46,18 +47,24 @@ def render(report: ReportInput) -> Markup | None:
     if not times.count:
         return None
     trace = report.analysis.trace
+    apart = differences(trace, [kernel.name for kernel in times.top])
     rows: list[tuple[object, ...]] = []
     for number, kernel in enumerate(times.top, 1):
-        full = trace.name(kernel.name)
-        shown = name(full, 80, trace.name(kernel.name, "short"))
-        mark = f" ({kernel.overlapping:,} overlap the next of their stream)" if kernel.overlapping else ""
+        notes = [apart.get(kernel.name, "")]
+        if kernel.overlapping:
+            notes.append(f"({kernel.overlapping:,} overlap the next of their stream)")
+        shown = name(trace.name(kernel.name), 80, short_name(trace, kernel.name))
         rows.append(
             (
-                str(number), Markup("{}{}").format(shown, mark), trace.name(kernel.name, "family") or "other",
-                f"{kernel.count:,}", text.ns(kernel.sum_ns), text.percent(kernel.sum_ns / max(times.sum_ns, 1)),
+                str(number),
+                Markup("{} <small>{}</small>").format(shown, " ".join(notes)),
+                trace.name(kernel.name, "family") or "other",
+                f"{kernel.count:,}",
+                text.ns(kernel.sum_ns),
+                text.percent(kernel.sum_ns / max(times.sum_ns, 1)),
                 text.ns(kernel.median_ns),
             )
-        )  # fmt: skip
+        )
     rest = times.names - len(times.top)
     if rest:
         count = times.count - sum(kernel.count for kernel in times.top)
@@ -70,6 +77,28 @@ def render(report: ReportInput) -> Markup | None:
         "is not busy time. The median is over kernels seen whole."
     )
     return join((table(head, rows, left=3, foot=foot), _full_names(report, times)))
+
+
+def short_name(trace: Trace, row: int) -> str:
+    """A kernel's name without template arguments and parameters."""
+    return text.short_kernel(trace.name(row, "short") or trace.name(row))
+
+
+def differences(trace: Trace, rows: list[int]) -> dict[int, str]:
+    """For kernels that share a short name: where their whole names begin to differ."""
+    groups: dict[str, list[int]] = {}
+    for row in rows:
+        groups.setdefault(short_name(trace, row), []).append(row)
+    out: dict[int, str] = {}
+    for same in groups.values():
+        if len(same) > 1:
+            names = [trace.name(row) for row in same]
+            first, last = min(names), max(names)
+            common = next(
+                (i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
+            )
+            out |= {row: "…" + text.clip(full[common:], 70) for row, full in zip(same, names, strict=True)}
+    return out
 
 
 def kernel_times(analysis: Analysis, most: int) -> KernelTimes:
@@ -102,7 +131,7 @@ def _full_names(report: ReportInput, times: KernelTimes) -> Markup:
     rows, room = [], _FULL_NAMES_CHARS
     for number, kernel in enumerate(times.top, 1):
         full = report.analysis.trace.name(kernel.name)
-        if report.analysis.trace.name(kernel.name, "short") == full and len(full) <= 80:
+        if len(full) <= 80 and short_name(report.analysis.trace, kernel.name) == full:
             continue
         shown = full if len(full) <= room else f"{full[:200]}… ({len(full):,} characters)"
         room -= len(shown)

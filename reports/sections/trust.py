@@ -73,20 +73,26 @@ def _remarks(analysis: Analysis) -> Iterator[Remark]:
     yield from _row_remarks(analysis)
     for warning in trace.meta.warnings:
         yield Remark("warning", text.clip(warning, _WIDTH))
-    for name, reason in missing(trace):
-        yield Remark("note", f"No {name.replace('_', ' ')}: {text.clip(reason, _WIDTH)}")
+    for reason, tables in missing(trace).items():
+        yield Remark("note", f"No {', '.join(name.replace('_', ' ') for name in tables)}: {text.clip(reason, _WIDTH)}")
+    if analysis.selected is not None:
+        yield Remark(
+            "note",
+            "A part of the capture was chosen: GPU rows are cut at its edges, while ranges, calls and copies in the "
+            "tables are of the whole capture",
+        )
     if trace.meta.resolution_ns > 1:
         yield Remark("note", f"Times have a resolution of {text.ns(trace.meta.resolution_ns)}")
 
 
-def missing(trace: Trace) -> list[tuple[str, str]]:
-    """(table, why it was not captured); a table that lacks only some processes says which."""
-    out = []
+def missing(trace: Trace) -> dict[str, list[str]]:
+    """Reasons why tables were not captured, each with its tables; where only some processes lack one, it says which."""
+    out: dict[str, list[str]] = {}
     for name, reasons in trace.missing.items():
         for process, reason in reasons.items():
             where = f" (process {int(trace.array('processes', 'pid')[process])})" if process >= 0 else ""
             if process >= 0 or not trace.rows(name):
-                out.append((name, reason + where))
+                out.setdefault(reason + where, []).append(name)
     return out
 
 
