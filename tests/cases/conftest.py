@@ -296,33 +296,35 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
 
 
 class _Visible(HTMLParser):
-    """What a person reads on a page: text outside of style sheets, a blank between elements."""
+    """What a person reads on a page, or in its ``only`` elements: text outside of style sheets."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: str) -> None:
         super().__init__()
         self.parts: list[str] = []
-        self._hidden = 0
+        self._only, self._hidden, self._inside = only, 0, int(not only)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._hidden += tag in ("style", "script")
+        self._inside += tag == self._only
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden -= tag in ("style", "script")
+        self._inside -= tag == self._only
 
     def handle_data(self, data: str) -> None:
-        if not self._hidden:
+        if self._inside and not self._hidden:
             self.parts.append(data)
 
 
 @pytest.fixture
 def page(run: Callable[..., Output], tmp_path: Path) -> Callable[..., str]:
-    """The words on the page that ``report`` writes, on one line."""
+    """The words on the page that ``report`` writes (in its ``only`` elements, say "table"), on one line."""
 
-    def read_page(path: Path, *options: str) -> str:
+    def read_page(path: Path, *options: str, only: str = "") -> str:
         target = tmp_path / f"{path.name}.html"
-        made = run("report", path, "-o", target, *options)
+        made = run("report", path, "-o", target, "--force", *options)
         assert (made.code, made.err) == (0, "")
-        visible = _Visible()
+        visible = _Visible(only)
         visible.feed(target.read_text(encoding="utf-8"))
         return " ".join(" ".join(visible.parts).split())
 

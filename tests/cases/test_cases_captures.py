@@ -39,6 +39,18 @@ def test_A01_capture_with_no_nvtx_table(nsys: Any, check: Any, run: Any, page: A
     assert "no such table" not in words
 
 
+def test_A01_a_slice_keeps_its_own_time(nsys: Any, page: Any) -> None:
+    """Both kernels reach over the edges of the closer look at the gap, which shows 10 µs of each."""
+    nsys.kernel(0, 100 * US)
+    nsys.kernel(200 * US, 300 * US)
+
+    words = page(nsys.write(without=("NVTX_EVENTS",)))
+
+    assert "100 µs at 0.000000000 s" in words
+    assert "100 µs at 0.000200000 s" in words
+    assert "10.0 µs at" not in words
+
+
 @pytest.mark.parametrize(
     "names", [("cudaLaunchKernel_v7000",) * 3, ("cudaFree_v3020",) * 3], ids=["launches", "others"]
 )
@@ -140,7 +152,7 @@ CALLS = {
 }
 
 
-def test_A14_runtime_names_with_a_version_suffix(nsys: Any, check: Any, run: Any) -> None:
+def test_A14_runtime_names_with_a_version_suffix(nsys: Any, check: Any, run: Any, page: Any) -> None:
     for i, name in enumerate(CALLS):
         nsys.call(i * 10 * US, i * 10 * US + (i + 1) * US, name, correlation=i + 1)
     path = nsys.write()
@@ -156,7 +168,9 @@ def test_A14_runtime_names_with_a_version_suffix(nsys: Any, check: Any, run: Any
     # stats prints what nsys prints: NVIDIA cuts versions of four digits only (golden: cudaGraphLaunch_v10000).
     listed = {base if base != "cudaGraphLaunch" else "cudaGraphLaunch_v10000": "1" for base, _ in CALLS.values()}
     assert {row["Name"]: row["Num Calls"] for row in rows} == listed
-    for text in (seen.text, str(seen.document)):
+    tables = page(path, only="table")
+    assert all(base in tables for base, _ in CALLS.values())
+    for text in (seen.text, str(seen.document), tables):
         assert "_v3020" not in text
         assert "_v7000" not in text
         assert "_v10000" not in text
