@@ -28,7 +28,7 @@ def test_rule_fires_on_its_example(code: str) -> None:
         assert finding.cause
         assert finding.advice
         for item in finding.evidence:
-            assert 0 < item.count
+            assert item.count > 0
             assert max(item.ids) < trace.rows(item.table)
             assert item.window is None or item.window.dur_ns > 0
 
@@ -137,7 +137,7 @@ def test_calls_of_some_processes_without_rows_are_named() -> None:
 
 def test_a_pageable_read_back_in_every_step_is_one_finding() -> None:
     result = profkit.check(launch_bound_decode())
-    assert [f.code for f in result.findings][0] == "PK201"
+    assert next(f.code for f in result.findings) == "PK201"
     assert "launch-bound" in result.headline
     assert result.headline.startswith("SIMULATED: ")
     finding = next(f for f in result.findings if f.code == "PK303")
