@@ -30,8 +30,18 @@ def _export(path: Path, **tables: list[dict]) -> Path:
 
 
 def _kernel(start: int, end: int, **more: object) -> dict:
-    return {"start": start, "end": end, "deviceId": 0, "contextId": 1, "streamId": 7, "correlationId": 1, "globalPid": PID,
-            "demangledName": 1, "shortName": 1, **more}  # fmt: skip
+    return {
+        "start": start,
+        "end": end,
+        "deviceId": 0,
+        "contextId": 1,
+        "streamId": 7,
+        "correlationId": 1,
+        "globalPid": PID,
+        "demangledName": 1,
+        "shortName": 1,
+        **more,
+    }
 
 
 def test_rows_are_sorted_whatever_their_order_in_the_file(tmp_path: Path) -> None:
