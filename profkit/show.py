@@ -99,8 +99,8 @@ def check_text(result: CheckResult) -> str:
 def _finding_lines(result: CheckResult) -> list[str]:
     lines = []
     for finding in result.findings:
-        price = f", saves up to {text.ns(finding.saving_ns)}" if finding.saving_ns >= 0 else ""
-        of = f" ({text.percent(finding.share)} of {finding.share_of})" if finding.share is not None else ""
+        price = f", saves up to {text.ns(finding.saving_ns)}" if finding.saving_ns > 0 else ""
+        of = f" ({text.percent(finding.share)} of {finding.share_of})" if price and finding.share is not None else ""
         lines += [f"{finding.code} {finding.title} [{finding.severity}]{price}{of}"]
         lines += [f"  {text.clip(finding.message, 1_000)}", f"  to do: {finding.advice}"]
     if result.clean:

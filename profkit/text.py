@@ -46,8 +46,8 @@ def size(value: int | None) -> str:
 
 
 def rate(num_bytes: int, dur_ns: int) -> str:
-    """Bytes over a time in GB/s (10^9 bytes): 11.3 GB/s; n/a where the time is 0."""
-    return "n/a" if dur_ns <= 0 or num_bytes < 0 else f"{_three(num_bytes / dur_ns)} GB/s"
+    """Bytes over a time, decimal units: 11.3 GB/s, 3.33 MB/s; n/a where the time is 0."""
+    return "n/a" if dur_ns <= 0 or num_bytes < 0 else f"{size(round(num_bytes * 1_000_000_000 / dur_ns))}/s"
 
 
 def percent(share: float | None) -> str:

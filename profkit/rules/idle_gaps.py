@@ -67,6 +67,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     idle = analysis.idle
     causes = {cause: int(part[rows].sum()) for cause, part in idle.parts.items()}
     ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
+    recorded = causes["unknown"] < cost
     during = ", ".join(f"{WORDS[cause]} {text.ns(value)}" for value, cause in ranked[:3])
     longest = rows[np.argsort(-idle.length[rows], kind="stable")]
     first = longest[0]
@@ -83,10 +84,14 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         message=(
             f"{analysis.device_name(device)} did nothing for {text.ns(cost)} ({text.percent(cost / window.dur_ns)} of "
             f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more; "
-            f"meanwhile the host was in: {during}"
+            + (f"meanwhile the host was in: {during}" if recorded else "what the host did was not recorded")
         ),
-        cause=f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}",
-        advice=RULE.advice,
+        cause=(
+            f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}"
+            if recorded
+            else "not known: the calls that submitted the work were not recorded"
+        ),
+        advice=RULE.advice if recorded else "Record CUDA calls too (nsys --trace=cuda), to see what the host did.",
         facts={
             "gaps": len(rows),
             "longest_ns": int(idle.length[first]),

@@ -9,9 +9,10 @@ Why it costs time
     return before the data are staged (H2D) or there (D2H): asynchronous in name only, it stops the host.
 
 How the cost is computed
-    cost: the host time inside these calls. saving: for each copy its length on the GPU minus bytes over the published
-    pinned rate (PCIe 5 or 4 by the GPU's name, see the facts), never below 0: what pinned memory alone gives back.
-    Whether a call blocked is read from its end against the end of the copy.
+    cost: the host time inside these calls. saving: for each copy of more than 64 kB its length on the GPU minus bytes
+    over the published pinned rate (PCIe 5 or 4 by the GPU's name, see the facts), never below 0: what pinned memory
+    alone gives back. A smaller copy takes the same time either way. Whether a call blocked is read from its end against
+    the end of the copy.
 
 What to do
     Allocate the host side once, pinned (pin_memory=True), and reuse it; pinning a fresh buffer for each copy costs more
@@ -81,14 +82,15 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
         analysis,
         device=device,
         cost_ns=int(host.sum()),
-        saving_ns=int(np.maximum(length - ideal, 0).sum()),
+        saving_ns=int(np.maximum(length - ideal, 0)[size > _SMALL_BYTES].sum()),
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:{word}:",
         message=(
             f"Pageable {word.upper()} ×{len(rows):,} ({what}) through {', '.join(names)}: {text.size(total_bytes)} in "
             f"{text.ns(total)}, {text.rate(total_bytes, total)} on {analysis.device_name(device)}, "
-            f"{_stream_words(analysis, rows)}; {blocked:,} of {len(rows):,} calls returned only when the copy was done"
+            f"{_stream_words(analysis, rows)}, the longest at {int(work.start[first]):,} ns; "
+            f"{blocked:,} of {len(rows):,} calls returned only when the copy was done"
             + (f"; {followed:,} have a synchronisation right behind them" if followed else "")
         ),
         cause="the host side is pageable memory, which the driver stages through a buffer of its own",

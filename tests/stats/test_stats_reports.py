@@ -157,7 +157,7 @@ def test_trace_lists_kernels_and_copies_by_start() -> None:
     assert (copied["src_mem_kind"], copied["dst_mem_kind"], copied["grid_x"]) == ("Pageable", "Device", None)
     assert (computed["bytes"], computed["throughput_bytes_per_s"], computed["src_mem_kind"]) == (None, None, None)
     assert (cleared["src_mem_kind"], cleared["dst_mem_kind"]) == ("Device", None)
-    assert (cleared["device"], cleared["context"], cleared["stream"]) == ("GPU 1 (1)", 1, 13)
+    assert (cleared["device"], cleared["context"], cleared["stream"]) == ("(1)", 1, 13)
     assert cleared["throughput_bytes_per_s"] == 340e6
 
 
