@@ -17,7 +17,7 @@ from profkit.timeline.pack import Lane, Slices, column_edges, covered_shares, de
 LABEL_WIDTH = 210
 PLOT_WIDTH = 1000
 _MARGIN = 12
-_FONT_WIDTH = 5.7
+_FONT_WIDTH = 6.1
 """Of a character at the size of slice labels; a little too wide rather than too narrow."""
 _LABEL_CHARS = 34
 _OPACITIES = 4
@@ -126,7 +126,8 @@ class Figure:
         self._columns(paths)
 
     def _slices(self, drawn: Lane, describe: Describe, height: int) -> None:
-        left, right = self._at(drawn.start), self._at(drawn.end)
+        left = self._at(np.maximum(drawn.start, self.window.start_ns))
+        right = self._at(np.minimum(drawn.end, self.window.end_ns))
         width = np.maximum(right - left, 0.6)
         thin: dict[int, list[str]] = defaultdict(list)
         for i in range(len(drawn)):

@@ -59,7 +59,8 @@ def draw_overview(report: ReportInput, window: Window) -> Drawn:
     analysis = report.analysis
     figure = Figure(window, round(500 * report.detail))
     figure.axis(lambda time: _clock(time, window))
-    hosts = choose_hosts([*request_lanes(analysis.trace), *range_lanes(analysis.trace), *call_lanes(analysis)])
+    host_lanes = [*request_lanes(analysis.trace), *range_lanes(analysis.trace), *call_lanes(analysis)]
+    hosts = choose_hosts(_seen(host_lanes, window))
     notes = [hosts.left_out]
     for group, lanes in _by_group(hosts.lanes):
         figure.heading(group)
@@ -228,7 +229,7 @@ def _flame(figure: Figure, report: ReportInput, lane: Lane, *, most: int, narrow
 
 
 def _describe(analysis: Analysis, lane: Lane, i: int) -> tuple[str, str]:
-    """(label, hover text) of a slice. Times on it are those of the part inside the window."""
+    """(label, hover text) of a slice, with its own start and length also where the window cuts it."""
     length = text.ns(int(lane.end[i] - lane.start[i]))
     at = text.moment(int(lane.start[i]))
     kind = words.category(lane.categories[int(lane.category[i])])

@@ -64,8 +64,9 @@ class Lane:
 class Slices:
     """A lane in a window: ``drawn`` one by one, and ``shares`` of the rest by (row, category, column).
 
-    ``drawn`` has its sub-rows laid out so that no two slices of a row overlap; ``rest`` is how many slices are only in
-    the shares, ``crowded`` how many of the drawn ones would have needed more rows than allowed and went to the shares.
+    Slices keep their own start and end, also outside of the window. ``drawn`` is laid out in sub-rows so that no two
+    slices of a row overlap; ``rest`` is how many slices are only in the shares, ``crowded`` how many of these are wide
+    enough to be drawn and found no row.
     """
 
     drawn: Lane
@@ -144,7 +145,7 @@ def slices(
     alone = np.zeros(len(seen), bool)
     alone[picked] = True
     count = int(row.max()) + 1 if len(seen) else 1
-    laid_out = replace(seen, start=low, end=high, row=row)
+    laid_out = replace(seen, row=row)
     rest = laid_out.where(~alone)
     shares = np.zeros((count, len(lane.categories), len(column_edges(window, columns)) - 1))
     for number in range(count):
