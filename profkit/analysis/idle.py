@@ -100,13 +100,21 @@ def find_idle(trace: Trace, work: Work, ranges: Ranges, window: Window) -> Idle:
 
 def _outside_collection(trace: Trace, start: Ints, end: Ints) -> Ints:
     """How much of each gap lies outside of the windows in which collection was on."""
-    if not trace.windows:
+    if len(trace.windows) <= 1 and not _reaches_out(trace, start, end):
         return np.zeros(len(start), np.int64)
     on = union(
         np.asarray([w.start_ns for w in trace.windows], np.int64),
         np.asarray([w.end_ns for w in trace.windows], np.int64),
     )
     return (end - start) - on.covered(start, end)
+
+
+def _reaches_out(trace: Trace, start: Ints, end: Ints) -> bool:
+    """Whether any gap lies partly outside of the single window of collection."""
+    if not trace.windows or not len(start):
+        return False
+    window = trace.windows[0]
+    return int(start.min()) < window.start_ns or int(end.max()) > window.end_ns
 
 
 def _without(parts: dict[str, Ints], outside: Ints, length: Ints) -> dict[str, Ints]:

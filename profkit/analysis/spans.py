@@ -12,7 +12,7 @@ import numpy as np
 
 from profkit.analysis.intervals import union_by_group
 from profkit.analysis.work import Work
-from profkit.arrays import innermost, parents
+from profkit.arrays import innermost, numbered, parents
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, SPAN_KINDS, STAGES
 
@@ -88,7 +88,7 @@ def owners(trace: Trace, ranges: Ranges, work: Work) -> Ints:
     rows = np.flatnonzero(work.call >= 0)
     if not len(rows) or not len(ranges):
         return out
-    calls, back = np.unique(work.call[rows], return_inverse=True)
+    calls, _, back = numbered(work.call[rows])
     start = trace.array("calls", "start_ns")[calls]
     end = start + trace.array("calls", "dur_ns")[calls]
     track = trace.array("calls", "track")[calls]

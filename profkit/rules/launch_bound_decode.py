@@ -36,6 +36,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.steps import DECODE, MIXED
+from profkit.arrays import distinct
 from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
 from profkit.rules._price import constants, priced
@@ -65,7 +66,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int, steps: int) -> Finding:
     idle, work = analysis.idle, analysis.work
     kernels = _kernels(analysis, device, steps)
-    calls = np.unique(work.call[kernels][work.call[kernels] >= 0])
+    calls = distinct(work.call[kernels])
     graph = constants()["graph_launch"]
     replays = max(steps, 1)
     saving = max(cost - replays * graph["base_ns"] - len(kernels) * graph["node_ns"], 0)
