@@ -17,7 +17,7 @@ from profkit.model import Window
 from profkit.report import ReportInput
 from profkit.reports import words
 from profkit.reports.drawing import PLOT_WIDTH, Figure
-from profkit.schema import STEP_KINDS
+from profkit.schema import STAGES, STEP_KINDS
 from profkit.timeline.lanes import call_lanes, idle_lanes, merged, range_lanes, request_lanes, stream_lanes
 from profkit.timeline.pack import Lane, slices
 
@@ -25,6 +25,7 @@ MOST_STREAM_LANES = 16
 MOST_DEVICES = 8
 MOST_HOST_LANES = 8
 _FLAME_ROWS = 6
+_OUTLINE_ROWS = 3
 _REQUEST_ROWS = 6
 _STREAM_ROWS = 3
 
@@ -68,7 +69,9 @@ def draw_overview(report: ReportInput, window: Window) -> Drawn:
             if lane.kind == "calls":
                 figure.bars(lane, 18)
             else:
-                notes += _flame(figure, report, lane, most=120, narrowest=4)
+                # Ranges without a meaning known here: their outlines are enough for an overview.
+                depth = _FLAME_ROWS if (lane.category < len(STAGES)).any() else _OUTLINE_ROWS
+                notes += _flame(figure, report, lane, most=120, narrowest=4, depth=depth)
     streams = choose_streams(stream_lanes(analysis))
     notes.append(streams.left_out)
     hot = report.hot
@@ -85,7 +88,7 @@ def draw_zoom(report: ReportInput, view: View, *, operators: bool = False) -> Dr
     """A short window: slices one by one, named where there is room; idle gaps by cause, the lead finding's in red."""
     analysis, window = report.analysis, view.window
     figure = Figure(window, round(PLOT_WIDTH * min(report.detail, 1.0)))
-    figure.axis(lambda time: f"+{text.ns(time - window.start_ns)}", window.start_ns)
+    figure.axis(lambda time: f"+{text.ns(time - window.start_ns)}" if time > window.start_ns else "0", window.start_ns)
     host_lanes = [
         *request_lanes(analysis.trace),
         *range_lanes(analysis.trace, operators=operators),
@@ -166,11 +169,11 @@ def around_gap(report: ReportInput, inside: Window | None) -> View | None:
 
 
 def close_look(report: ReportInput, inside: Window) -> View | None:
-    """A tenth of a step around its longest gap, so that kernels are wide enough for names."""
+    """A twentieth of a step around its longest gap, so that kernels are wide enough for names."""
     view = around_gap(report, inside)
     if view is None or view.window.dur_ns > inside.dur_ns // 2:
         return None
-    wanted = max(inside.dur_ns // 12, view.window.dur_ns)
+    wanted = max(inside.dur_ns // 20, view.window.dur_ns)
     middle = (view.window.start_ns + view.window.end_ns) // 2
     return View(Window(middle - wanted // 2, middle - wanted // 2 + wanted), view.caption)
 
@@ -212,9 +215,11 @@ def choose_hosts(lanes: Sequence[Lane]) -> Chosen:
     return Chosen(out, f"{text.count(gone, 'further host lane')} not drawn" if gone else "")
 
 
-def _flame(figure: Figure, report: ReportInput, lane: Lane, *, most: int, narrowest: float) -> list[str]:
-    """Draw a lane slice by slice; returns what of it could not be drawn."""
-    rows = {"stream": _STREAM_ROWS, "requests": _REQUEST_ROWS, "ranges": _FLAME_ROWS}.get(lane.kind, 1)
+def _flame(
+    figure: Figure, report: ReportInput, lane: Lane, *, most: int, narrowest: float, depth: int = _FLAME_ROWS
+) -> list[str]:
+    """Draw a lane slice by slice, ranges down to ``depth``; returns what of it could not be drawn."""
+    rows = {"stream": _STREAM_ROWS, "requests": _REQUEST_ROWS, "ranges": depth}.get(lane.kind, 1)
     most = max(round(most * report.detail), 20)
     packed = slices(lane, figure.window, figure.columns, narrowest=narrowest, most=most, rows=rows)
     analysis = report.analysis
