@@ -61,6 +61,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
+        """Where links to the section go."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 

@@ -76,6 +76,7 @@ class Slices:
 
     @property
     def rows(self) -> int:
+        """Number of sub-rows that the lane needs, at least one."""
         return int(self.shares.shape[0])
 
 
