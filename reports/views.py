@@ -12,11 +12,12 @@ from markupsafe import Markup
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import Intervals
+from profkit.analysis.intervals import Intervals, clip
 from profkit.model import Window
 from profkit.report import ReportInput
 from profkit.reports import words
 from profkit.reports.drawing import PLOT_WIDTH, Figure
+from profkit.reports.lead import Hot
 from profkit.schema import STAGES, STEP_KINDS
 from profkit.timeline.lanes import call_lanes, idle_lanes, merged, range_lanes, request_lanes, stream_lanes
 from profkit.timeline.pack import Lane, slices
@@ -74,7 +75,7 @@ def draw_overview(report: ReportInput, window: Window) -> Drawn:
                 notes += _flame(figure, report, lane, most=120, narrowest=4, depth=depth)
     streams = choose_streams(stream_lanes(analysis))
     notes.append(streams.left_out)
-    hot = report.hot
+    hot = hot_within(report, window)
     for group, lanes in _by_group(streams.lanes):
         figure.heading(group)
         for lane in lanes:
@@ -102,6 +103,7 @@ def draw_zoom(report: ReportInput, view: View, *, operators: bool = False) -> Dr
         figure.heading(group)
         for lane in lanes:
             notes += _flame(figure, report, lane, most=most, narrowest=0.7)
+    hot = hot_within(report, window)
     idle = {lane.device: lane for lane in _seen(idle_lanes(analysis), window)}
     for group, lanes in _by_group(streams.lanes):
         figure.heading(group)
@@ -111,9 +113,15 @@ def draw_zoom(report: ReportInput, view: View, *, operators: bool = False) -> Dr
         device = lanes[0].device
         if device in idle:
             notes += _flame(figure, report, idle[device], most=most, narrowest=0.7)
-        if report.hot and report.hot.device in (-1, device):
-            figure.highlight(report.hot.intervals, top, figure.y - 3)
+        if hot and hot.device in (-1, device):
+            figure.highlight(hot.intervals, top, figure.y - 3)
     return Drawn(figure.svg(view.caption), tuple(figure.categories), _kept(notes))
+
+
+def hot_within(report: ReportInput, window: Window) -> Hot | None:
+    """Where the lead finding shows, if it does inside of a window."""
+    hot = report.hot
+    return hot if hot and len(clip(hot.intervals, window.start_ns, window.end_ns)) else None
 
 
 def typical_step(analysis: Analysis) -> View | None:

@@ -8,7 +8,16 @@ from profkit import text
 from profkit.model import Window
 from profkit.report import ReportInput, Section
 from profkit.reports.markup import bullets, join, legend, remark
-from profkit.reports.views import Drawn, View, around_gap, close_look, draw_overview, draw_zoom, typical_step
+from profkit.reports.views import (
+    Drawn,
+    View,
+    around_gap,
+    close_look,
+    draw_overview,
+    draw_zoom,
+    hot_within,
+    typical_step,
+)
 from profkit.timeline.lanes import whole_window
 
 _HOW_TO_READ = (
@@ -40,8 +49,8 @@ def render(report: ReportInput) -> Markup | None:
 def _zoom(report: ReportInput, view: View, *, operators: bool) -> Markup:
     drawn = draw_zoom(report, view, operators=operators)
     how = "Hover over a slice for its whole name and its time; times on the axis count from the left edge."
-    if report.hot:
-        how += f" Red: {report.hot.what}."
+    if hot := hot_within(report, view.window):
+        how += f" Red: {hot.what}."
     return _figure(drawn, f"{view.caption}: {_edges(view.window)}", how)
 
 

@@ -21,7 +21,7 @@ from profkit.reports.sections.headline import price, tiles
 from profkit.reports.sections.host import operator_times
 from profkit.reports.sections.kernels import differences, kernel_times
 from profkit.reports.sections.trust import remarks, verdict_of
-from profkit.reports.views import around_gap, choose_hosts, choose_streams, close_look, typical_step
+from profkit.reports.views import around_gap, choose_hosts, choose_streams, close_look, hot_within, typical_step
 from profkit.rules import idle_gaps, launch_bound_decode
 from profkit.schema import STAGES, STEP_KINDS
 from profkit.testing import build_trace, copy, graph, kernel, launch, span
@@ -83,6 +83,14 @@ def test_hot_are_the_gaps_of_the_lead_all_along_the_trace() -> None:
     assert report.hot is not None
     assert report.lead is not None
     assert report.hot.intervals.total == report.lead.cost_ns
+
+
+def test_what_lies_outside_of_a_window_is_not_announced_there() -> None:
+    report = report_of(launch_bound_decode.fires())
+    assert report.hot is not None
+    first = int(report.hot.intervals.start[0])
+    assert hot_within(report, Window(first - 100, first)) is None
+    assert hot_within(report, Window(first - 100, first + 1)) == report.hot
 
 
 def test_hot_of_an_unknown_rule_comes_from_its_evidence() -> None:
