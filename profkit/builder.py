@@ -62,12 +62,13 @@ class Names:
         return row
 
     def table(self) -> pa.Table:
-        texts = pa.array(list(self._rows), pa.string())
+        # Half a surrogate pair is no text that Arrow can hold.
+        all_texts = [name.encode("utf-8", "replace").decode() for name in self._rows]
+        texts = pa.array(all_texts, pa.string())
         base = pc.replace_substring_regex(texts, text.CALL_SUFFIX, "")
         short = base.to_pylist()
         mangled = [""] * len(short)
         family = [""] * len(short)
-        all_texts = list(self._rows)
         for row in self._kernels:
             short[row] = self._short.get(row) or text.short_kernel(all_texts[row])
             family[row] = text.kernel_family(all_texts[row])

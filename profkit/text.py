@@ -12,6 +12,7 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+_IDENTIFIER = re.compile(r"[A-Za-z_~]")
 _HEAD = re.compile(r"^(?:(?:void|static|inline|__global__)\s+)+")
 
 
@@ -86,9 +87,9 @@ def short_kernel(name: str) -> str:
     ``void at::native::vectorized_elementwise_kernel<4, ...>(int, ...)`` becomes ``vectorized_elementwise_kernel``.
     A name without C++ syntax stays as it is.
     """
-    if "(" not in name and "<" not in name and "::" not in name:
-        return name
     text = _HEAD.sub("", _ANONYMOUS.sub("anon", name).strip())
+    if not _IDENTIFIER.match(text) or not any(mark in name for mark in ("(", "<", "::")):
+        return name
     depth = 0
     out: list[str] = []
     for char in text:

@@ -12,7 +12,7 @@ from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
 from profkit.analysis.idle import Idle, find_idle
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
-from profkit.analysis.stages import StageTime, stage_times
+from profkit.analysis.stages import Launched, StageTime, stage_times
 from profkit.analysis.steps import Steps, find_steps
 from profkit.analysis.work import Work, clip_work, device_work
 from profkit.arrays import pack
@@ -21,15 +21,30 @@ from profkit.model import Array, Ints, Mask, Trace, Window
 
 @dataclass(frozen=True)
 class Analysis:
-    """One trace and, if ``selected``, the part of it that is looked at: device rows are cut at its edges."""
+    """One trace and, if ``selected``, the part of it that is looked at.
+
+    Device rows are cut at the edges of the selection; ranges, calls and requests count where they begin inside, steps
+    where their GPU work is inside (without GPU work, their range).
+    """
 
     trace: Trace
     selected: Window | None = None
 
     @cached_property
+    def whole_work(self) -> Work:
+        """All device rows, whatever is selected."""
+        return device_work(self.trace)
+
+    @cached_property
+    def _clipped(self) -> tuple[Work, Ints]:
+        if self.selected is None:
+            return self.whole_work, np.arange(len(self.whole_work))
+        return clip_work(self.whole_work, self.selected)
+
+    @property
     def work(self) -> Work:
-        work = device_work(self.trace)
-        return clip_work(work, self.selected) if self.selected else work
+        """Device rows, cut at the edges of what is selected."""
+        return self._clipped[0]
 
     @property
     def has_gpu_rows(self) -> bool:
@@ -40,14 +55,30 @@ class Analysis:
         """What was selected, else first to last GPU row over all devices; None where there is neither."""
         return self.selected or self.work.window
 
+    def begins_inside(self, table: str) -> Mask:
+        """Rows of an event table that begin inside what is selected."""
+        return self._inside(self.trace.array(table, "start_ns"))
+
+    def _inside(self, time: Ints) -> Mask:
+        if self.selected is None:
+            return np.ones(len(time), bool)
+        mask: Mask = (time >= self.selected.start_ns) & (time < self.selected.end_ns)
+        return mask
+
     @cached_property
     def ranges(self) -> Ranges:
+        """All stage ranges that nest."""
         return stage_ranges(self.trace)
 
     @cached_property
+    def whole_owner(self) -> Ints:
+        """Innermost stage range of each row of ``whole_work``, -1 for none."""
+        return owners(self.trace, self.ranges, self.whole_work)
+
+    @property
     def owner(self) -> Ints:
-        """Innermost stage range of each device row, -1 for none."""
-        return owners(self.trace, self.ranges, self.work)
+        """Innermost stage range of each row of ``work``, -1 for none."""
+        return self.whole_owner[self._clipped[1]]
 
     @cached_property
     def devices(self) -> list[DeviceTime]:
@@ -55,11 +86,18 @@ class Analysis:
 
     @cached_property
     def stages(self) -> list[StageTime]:
-        return stage_times(self.trace, self.ranges, self.work, self.owner)
+        return stage_times(
+            self.trace,
+            self.ranges,
+            Launched(self.whole_work, self.whole_owner),
+            Launched(self.work, self.owner),
+            self.begins_inside("spans"),
+        )
 
     @cached_property
     def steps(self) -> Steps:
-        return find_steps(self.trace, self.ranges, self.work)
+        steps = find_steps(self.trace, self.ranges, self.whole_work)
+        return steps if self.selected is None else steps.inside(self.selected, self._clipped[1])
 
     def steps_of_device(self, device: int) -> Steps:
         """Steps of the processes that work on a device."""
@@ -67,7 +105,8 @@ class Analysis:
 
     @cached_property
     def requests(self) -> Requests:
-        return find_requests(self.trace)
+        requests = find_requests(self.trace)
+        return requests if self.selected is None else requests.where(self._inside(requests.arrival))
 
     @cached_property
     def idle(self) -> Idle:
@@ -79,7 +118,7 @@ class Analysis:
 
     @cached_property
     def launch_calls(self) -> Mask:
-        """Calls that launch kernels or graphs."""
+        """Calls that launch kernels or graphs, inside what is selected or not."""
         mask: Mask = (self.call_kind == LAUNCH) | (self.call_kind == GRAPH_LAUNCH)
         return mask
 

@@ -9,7 +9,7 @@ the payloads of those stages; a sample of a batch, in which requests overlap, is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,10 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.request)
+
+    def where(self, keep: Mask) -> Requests:
+        """Some of the requests."""
+        return Requests(**{f.name: getattr(self, f.name)[keep] for f in fields(self)})
 
     def table(self) -> pa.Table:
         """The derived table ``requests``."""

@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.intervals import percentile
 from profkit.analysis.spans import Ranges, gpu_time_by_group, inclusive
 from profkit.analysis.work import Work
-from profkit.model import Array, Ints, Trace
+from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, STAGES
 
 
@@ -37,17 +37,30 @@ class StageTime:
         return percentile(self.gpu_ns, percent)
 
 
-def stage_times(trace: Trace, ranges: Ranges, work: Work, owner: Ints) -> list[StageTime]:
-    """One entry a stage that occurs, in the order of STAGES. ``owner`` as from :func:`spans.owners`."""
-    rows, around = inclusive(ranges, owner)
-    per_range = gpu_time_by_group(work, rows, around, len(ranges))
+@dataclass(frozen=True)
+class Launched:
+    """Device rows and the innermost range around each one's call, as from :func:`spans.owners`."""
+
+    work: Work
+    owner: Ints
+
+
+def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, counted: Mask) -> list[StageTime]:
+    """One entry a stage that occurs among the ``counted`` spans, in the order of STAGES.
+
+    A range's own GPU time is of the ``whole`` work, a stage's sums are of the work ``cut`` to the window.
+    """
+    rows, around = inclusive(ranges, whole.owner)
+    per_range = gpu_time_by_group(whole.work, rows, around, len(ranges))
     launched = np.zeros(len(ranges), bool)
     launched[around] = True
     stages = len(STAGES)
-    busy = gpu_time_by_group(work, rows, ranges.stage[around].astype(np.int64), stages)
-    own = np.flatnonzero(owner >= 0)
-    alone = gpu_time_by_group(work, own, ranges.stage[owner[own]].astype(np.int64), stages)
-    span_stage = trace.array("spans", "stage")
+    if cut is not whole:
+        rows, around = inclusive(ranges, cut.owner)
+    busy = gpu_time_by_group(cut.work, rows, ranges.stage[around].astype(np.int64), stages)
+    own = np.flatnonzero(cut.owner >= 0)
+    alone = gpu_time_by_group(cut.work, own, ranges.stage[cut.owner[own]].astype(np.int64), stages)
+    span_stage = np.where(counted, trace.array("spans", "stage"), -1)
     is_whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
     dur = trace.array("spans", "dur_ns")
     out = []
@@ -56,7 +69,7 @@ def stage_times(trace: Trace, ranges: Ranges, work: Work, owner: Ints) -> list[S
         if not every.any():
             continue
         owns = bool((ranges.stage == code).any())
-        mine = (ranges.stage == code) & ranges.whole & launched
+        mine = (ranges.stage == code) & ranges.whole & launched & counted[ranges.row]
         out.append(
             StageTime(
                 stage=name,

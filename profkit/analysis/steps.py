@@ -14,7 +14,7 @@ import pyarrow as pa
 from profkit.analysis.intervals import percentile
 from profkit.analysis.spans import Ranges, nested_ranges, owners
 from profkit.analysis.work import Work
-from profkit.model import Array, Ints, Mask, Trace
+from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS, STAGES, STEP_KINDS, TABLES
 
 PREFILL, DECODE, MIXED, OTHER = (STEP_KINDS.index(kind) for kind in ("prefill", "decode", "mixed", "other"))
@@ -61,12 +61,26 @@ class Steps:
 
     def of_processes(self, processes: Array) -> Steps:
         """The steps of some processes; ``of_work`` is not kept."""
-        keep = np.isin(self.process, processes)
+        return self._where(np.isin(self.process, processes))
+
+    def inside(self, window: Window, kept: Ints) -> Steps:
+        """The steps whose GPU work (without any, whose range) is inside a window, numbered as before.
+
+        ``kept`` are the positions of the device rows that remain, in the rows that ``of_work`` is about.
+        """
+        start = np.where(self.gpu_start >= 0, self.gpu_start, self.host_start)
+        end = np.where(self.gpu_end >= 0, self.gpu_end, self.host_end)
+        keep = (start >= window.start_ns) & (end <= window.end_ns)
+        number = np.where(keep, np.cumsum(keep) - 1, -1)
+        step = self.of_work[kept]
         return replace(
-            self,
-            **{f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name not in ("of_work", "source")},
-            of_work=np.zeros(0, np.int64),
+            self._where(keep), of_work=np.where(step >= 0, number[np.maximum(step, 0)], -1) if len(number) else step
         )
+
+    def _where(self, keep: Mask) -> Steps:
+        """Some of the steps; ``of_work`` is not kept."""
+        columns = {f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name not in ("of_work", "source")}
+        return replace(self, **columns, of_work=np.zeros(0, np.int64))
 
     def periods(self, kind: int | None = None) -> Ints:
         """Periods of the counted steps of a kind, or of all, ns."""

@@ -138,20 +138,19 @@ def _spread(values: Array) -> dict[str, Any] | None:
 
 
 def _counts(analysis: Analysis) -> dict[str, int]:
-    trace = analysis.trace
-    return {
-        **{table: trace.rows(table) for table in ("kernels", "copies", "graphs", "calls")},
-        "launch_calls": int(analysis.launch_calls.sum()),
-        "spans": trace.rows("spans"),
-        "unclosed_spans": int(((trace.array("spans", "flags") & FLAG_OPEN_END) != 0).sum()),
-    }
+    inside = {table: analysis.begins_inside(table) for table in ("kernels", "copies", "graphs", "calls", "spans")}
+    unclosed = (analysis.trace.array("spans", "flags") & FLAG_OPEN_END) != 0
+    counts = {table: int(mask.sum()) for table, mask in inside.items()}
+    counts["launch_calls"] = int((analysis.launch_calls & inside["calls"]).sum())
+    return {**counts, "unclosed_spans": int((unclosed & inside["spans"]).sum())}
 
 
 def _launches(analysis: Analysis) -> dict[str, Any]:
     """Launch calls and their kernels. A graph launch is one call for all of its kernels."""
     work = analysis.work
     length = analysis.call_end - analysis.trace.array("calls", "start_ns")
-    graph = analysis.call_kind == GRAPH_LAUNCH
+    inside = analysis.begins_inside("calls")
+    graph = (analysis.call_kind == GRAPH_LAUNCH) & inside
     launched = np.flatnonzero((work.table == 0) & (work.call >= 0))
     by_graph = launched[graph[work.call[launched]]] if len(graph) else launched
     graph_host = int(length[graph].sum())
@@ -160,7 +159,7 @@ def _launches(analysis: Analysis) -> dict[str, Any]:
     )
     wait = work.start[single] - analysis.call_end[work.call[single]]
     return {
-        "host_ns": int(length[analysis.launch_calls].sum()) if len(length) else None,
+        "host_ns": int(length[analysis.launch_calls & inside].sum()) if len(length) else None,
         "graph_launches": int(graph.sum()),
         "graph_kernels": len(by_graph),
         "graph_host_ns": graph_host,
@@ -173,14 +172,16 @@ def _launches(analysis: Analysis) -> dict[str, Any]:
 def _calls(analysis: Analysis) -> list[dict[str, Any]]:
     """Calls by base name, most time first."""
     trace = analysis.trace
-    name = trace.array("calls", "name")
-    length = analysis.call_end - trace.array("calls", "start_ns")
+    rows_inside = analysis.begins_inside("calls")
+    name = trace.array("calls", "name")[rows_inside]
+    length = (analysis.call_end - trace.array("calls", "start_ns"))[rows_inside]
+    call_kind = analysis.call_kind[rows_inside]
     groups: dict[str, list[int]] = {}
     for row in np.flatnonzero(np.bincount(name)) if len(name) else []:
         groups.setdefault(trace.name(int(row), "base"), []).append(int(row))
     total = np.bincount(name, length, minlength=trace.rows("names")) if len(name) else np.zeros(0)
     count = np.bincount(name, minlength=trace.rows("names")) if len(name) else np.zeros(0)
-    kind = {base: CALL_KINDS[int(analysis.call_kind[np.argmax(name == rows[0])])] for base, rows in groups.items()}
+    kind = {base: CALL_KINDS[int(call_kind[np.argmax(name == rows[0])])] for base, rows in groups.items()}
     out: list[dict[str, Any]] = [
         {
             "name": base,
@@ -196,9 +197,10 @@ def _calls(analysis: Analysis) -> list[dict[str, Any]]:
 def _copies(analysis: Analysis) -> list[dict[str, Any]]:
     """Copies by direction and kind of memory. Host-to-host copies are listed here and are not GPU busy time."""
     trace = analysis.trace
-    kind, src, dst = (trace.array("copies", column).astype(np.int64) for column in ("kind", "src_kind", "dst_kind"))
+    inside = analysis.begins_inside("copies")
+    kind, src, dst = (trace.array("copies", c)[inside].astype(np.int64) for c in ("kind", "src_kind", "dst_kind"))
     key = (kind * 16 + src) * 16 + dst
-    size, length = np.maximum(trace.array("copies", "bytes"), 0), trace.array("copies", "dur_ns")
+    size, length = (np.maximum(trace.array("copies", c)[inside], 0) for c in ("bytes", "dur_ns"))
     out = []
     for value in np.unique(key).tolist():
         rows = key == value
@@ -218,7 +220,7 @@ def _copies(analysis: Analysis) -> list[dict[str, Any]]:
 def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
     """Ranges and annotations by domain and name, most time first; unclosed ones are not in the times."""
     trace = analysis.trace
-    rows = np.flatnonzero(np.isin(trace.array("spans", "kind"), [0, 1, 6]))
+    rows = np.flatnonzero(np.isin(trace.array("spans", "kind"), [0, 1, 6]) & analysis.begins_inside("spans"))
     if not len(rows):
         return []
     name = trace.array("spans", "name")[rows].astype(np.int64)

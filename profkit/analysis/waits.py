@@ -67,7 +67,7 @@ def find_waits(analysis: Analysis) -> Waits:
     behind = _previous_call(trace)
     follows = is_sync & (behind >= 0)
     copy = np.where(follows, copy_of_call[np.maximum(behind, 0)] if len(start) else -1, copy_of_call)
-    rows = np.flatnonzero(is_sync | (blocking & whole))
+    rows = np.flatnonzero((is_sync | (blocking & whole)) & analysis.begins_inside("calls"))
     process = trace.array("calls", "process")[rows]
     step = analysis.step_of_time(start[rows], process)
     return Waits(rows, start[rows], end[rows], copy[rows], is_sync[rows], step, process)
@@ -75,7 +75,7 @@ def find_waits(analysis: Analysis) -> Waits:
 
 def _read_backs(analysis: Analysis) -> Ints:
     """Row of ``copies`` of each call that copies from the device to the host, -1 for other calls."""
-    work = analysis.work
+    work = analysis.whole_work
     out = np.full(analysis.trace.rows("calls"), -1, np.int64)
     rows = np.flatnonzero((work.table == COPIES) & (work.call >= 0))
     rows = rows[analysis.trace.array("copies", "kind")[work.row[rows]] == _D2H]

@@ -21,8 +21,8 @@ _STEPS = re.compile(r"^step:(\d+)(?:-(\d+))?$")
 def parse_window(trace: Trace, words: str) -> Window:
     """The window that ``words`` name, in trace time. Raises UsageError for what is no window or holds nothing.
 
-    ``step:`` counts the steps of the first process from 0, by their GPU time where they have any; ``range:`` takes the
-    first range of that name.
+    ``step:`` counts the steps of the first process from 0, by their periods where they have GPU work; ``range:`` takes
+    the first range of that name.
     """
     if match := _STEPS.match(words):
         return _of_steps(trace, int(match[1]), int(match[2] or match[1]))
@@ -49,9 +49,11 @@ def _of_steps(trace: Trace, first: int, last: int) -> Window:
     mine = np.flatnonzero((steps.process == steps.process[:1]) & (steps.index >= first) & (steps.index <= last))
     if len(mine) != last - first + 1:
         raise UsageError(f"no such steps: the trace has {len(steps)} steps, counted from 0")
-    start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])
+    # A step's time is its period: from the end of the previous one's GPU work to the end of its own.
+    own_start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])
     end = np.where(steps.gpu_end[mine] >= 0, steps.gpu_end[mine], steps.host_end[mine])
-    return Window(int(start.min()), int(end.max()))
+    start = np.where(steps.period[mine] >= 0, end - steps.period[mine], own_start)
+    return Window(int(np.minimum(start, own_start).min()), int(end.max()))
 
 
 def _of_range(trace: Trace, name: str) -> Window:

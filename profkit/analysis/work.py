@@ -86,12 +86,13 @@ def device_work(trace: Trace) -> Work:
     return work if len(parts["start"]) == 1 else work.where(np.argsort(work.start, kind="stable"))
 
 
-def clip_work(work: Work, window: Window) -> Work:
-    """The part of the work inside a window; rows that reach over its edges are cut."""
+def clip_work(work: Work, window: Window) -> tuple[Work, Ints]:
+    """(the part of the work inside a window, its positions in the whole); rows that reach over an edge are cut."""
     start, end = np.maximum(work.start, window.start_ns), np.minimum(work.end, window.end_ns)
     keep = np.flatnonzero((end > start) | ((work.start == work.end) & (start == end)))
     cut = work.where(keep)
-    return Work(start[keep], end[keep], cut.device, cut.process, cut.track, cut.table, cut.row, cut.call)
+    clipped = Work(start[keep], end[keep], cut.device, cut.process, cut.track, cut.table, cut.row, cut.call)
+    return clipped, keep
 
 
 def launches_table(trace: Trace, work: Work) -> pa.Table:

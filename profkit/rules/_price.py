@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Finding
 from profkit.schema import STEP_KINDS
@@ -33,7 +34,7 @@ def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | No
         kind = (*STEP_KINDS[:3], "profiler")[kind_code]
         cost, saving = _per(cost_ns, steps), _per(saving_ns, steps)
         share: float | None = saving / period
-        share_of = f"the median {kind} step ({steps} steps)"
+        share_of = f"the median {kind} step ({text.count(steps, 'step')})"
     else:
         window = analysis.window.dur_ns if analysis.window else 0
         cost = saving = -1

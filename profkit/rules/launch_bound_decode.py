@@ -10,7 +10,8 @@ Why it costs time
 
 How the cost is computed
     cost: the summed length of idle gaps that hold nothing but launching (the deciding thread was in launch calls, in
-    at most 100 us of its own code between two launches, or the launch was on its way), inside decode steps. saving:
+    at most 100 us of its own code between two launches, or the launch was on its way for at most 100 us), inside
+    decode steps. saving:
     cost minus one graph launch for each step, 2.5 us and 1 ns a kernel (published figures, see the facts): what is
     left if the step is replayed as one CUDA graph. Fires where the cost is at least 10 % of the time of these steps.
 

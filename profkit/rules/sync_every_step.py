@@ -80,7 +80,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
         memory = "pageable " if pageable == len(read_backs) else f"{pageable} of them pageable, " if pageable else ""
         back = (
             f", for {text.count(len(read_backs), memory + 'read-back')} of "
-            f"{text.size(size // len(read_backs))} each (D2H)"
+            f"{text.size(size // len(read_backs))}{' each' if len(read_backs) > 1 else ''} (D2H)"
         )
     return priced(
         analysis,

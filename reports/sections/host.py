@@ -67,7 +67,8 @@ def _launch_words(report: ReportInput) -> str:
 def operator_times(trace: Trace, most: int) -> list[OperatorTime]:
     """Operators by self time; those not seen whole are not counted."""
     whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
-    rows = np.flatnonzero((trace.array("spans", "kind") == SPAN_KINDS.index("op")) & whole)
+    inside = report.analysis.begins_inside("spans")
+    rows = np.flatnonzero((trace.array("spans", "kind") == SPAN_KINDS.index("op")) & whole & inside)
     if not len(rows):
         return []
     ranges = nested_ranges(trace, rows)

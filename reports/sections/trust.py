@@ -78,8 +78,8 @@ def _remarks(analysis: Analysis) -> Iterator[Remark]:
     if analysis.selected is not None:
         yield Remark(
             "note",
-            "A part of the capture was chosen: GPU rows are cut at its edges, while ranges, calls and copies in the "
-            "tables are of the whole capture",
+            "A part of the capture was chosen: GPU rows are cut at its edges; ranges, calls, copies and requests count "
+            "where they begin inside, steps where their GPU work is inside",
         )
     if trace.meta.resolution_ns > 1:
         yield Remark("note", f"Times have a resolution of {text.ns(trace.meta.resolution_ns)}")

@@ -1,10 +1,13 @@
 """Busy, idle, stages, steps and requests on traces small enough to compute by hand."""
 
 import numpy as np
+import pytest
 
 import profkit
 from profkit.analysis.context import Analysis
 from profkit.analysis.steps import DECODE, MIXED, PREFILL
+from profkit.analysis.window import parse_window
+from profkit.errors import UsageError
 from profkit.model import Window
 from profkit.testing import build_trace, call, copy, kernel, launch, os_call, span
 
@@ -238,6 +241,50 @@ def test_a_window_cuts_rows_at_its_edges() -> None:
     result = profkit.check(trace, Window(50, 250))
     assert result.summary["window_ns"] == 200
     assert result.summary["devices"][0]["busy_ns"] == 100
+
+
+def test_a_window_selects_steps_ranges_calls_and_waits() -> None:
+    rows = []
+    for i in range(10):
+        t = i * 1_000
+        rows += [span("decode", t, 900), *launch("k", at=t + 5, start=t + 20, dur=500, call_dur=5)]
+        rows += [call(t + 30, 510, "cudaStreamSynchronize")]
+    trace = build_trace(*rows)
+    window = parse_window(trace, "step:3-5")
+    # The period of a step runs from the end of the previous step's GPU work to the end of its own.
+    assert window == Window(2_520, 5_520)
+    result = profkit.check(trace, window)
+    summary = result.summary
+    assert summary["steps"]["decode"]["count"] == 3
+    assert summary["steps"]["decode"]["period_p50_ns"] == 1_000
+    assert summary["devices"][0]["busy_ns"] == 3 * 500
+    assert summary["counts"]["kernels"] == 3
+    assert summary["counts"]["launch_calls"] == 3
+    assert [(s["stage"], s["count"], s["gpu_busy_ns"]) for s in summary["stages"]] == [("decode", 3, 1_500)]
+    finding = next(f for f in result.findings if f.code == "PK303")
+    assert (finding.facts["syncs"], finding.facts["steps"]) == (3, 3)
+    assert summary["window"] == {"start_ns": 2_520, "end_ns": 5_520, "of": "selected"}
+
+
+@pytest.mark.parametrize(
+    ("words", "window"),
+    [
+        ("1.2s:1350ms", Window(1_200_000_000, 1_350_000_000)),
+        ("5us:7µs", Window(5_000, 7_000)),
+        ("0ns:1ns", Window(0, 1)),
+        ("range:decode", Window(100, 190)),
+    ],
+)
+def test_windows_in_words(words: str, window: Window) -> None:
+    assert parse_window(build_trace(*_step("decode", 100)), words) == window
+
+
+@pytest.mark.parametrize(
+    "words", ["", "5", "1s", "2s:1s", "1s:1s", "1:2", "step:9", "step:0-9", "step:x", "range:nope", "-1s:2s"]
+)
+def test_windows_that_are_none(words: str) -> None:
+    with pytest.raises(UsageError):
+        parse_window(build_trace(*_step("decode", 100)), words)
 
 
 def test_row_order_changes_nothing() -> None:

@@ -192,6 +192,7 @@ def test_words_that_json_has_no_number_for(tmp_path: Path) -> None:
         (bytes(range(1, 200)), "not a trace"),
         (b"\x00\x01" * 50, "binary"),
     ],
+    ids=range(14),
 )
 def test_broken_input_is_one_clear_line(content: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
@@ -199,6 +200,13 @@ def test_broken_input_is_one_clear_line(content: bytes, says: str, tmp_path: Pat
     with pytest.raises(InputError, match=says) as error:
         open_trace(path)
     assert "\n" not in error.value.message
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    good = _trace([{**_event(1), "name": "LONE PAIR"}])
+    path.write_text(good.replace("LONE", "\\ud800").replace("PAIR", "\\ud83d\\ude00"))
+    assert open_trace(path).names == ["\ufffd \U0001f600"]
 
 
 def test_open_events_reach_to_the_end_and_are_marked(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+# A surrogate without its other half: Python writes such escapes, JSON's text cannot hold them.
+_SURROGATE = re.compile(rb"(?i)\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})")
+
 _DECODER = msgspec.json.Decoder(list[Event])
 
 
@@ -144,14 +147,16 @@ def _decode_prefix(buffer: bytes) -> tuple[int, list[Event]]:
 
 
 def _decode(text: bytes) -> list[Event] | None:
-    for attempt in (text, None):
-        try:
-            return _DECODER.decode(_NOT_FINITE.sub(rb"\1null", text) if attempt is None else attempt)
-        except msgspec.DecodeError:
-            continue
-        except UnicodeDecodeError:
-            text = text.decode("utf-8", "replace").encode()
-    return None
+    """Events of a JSON list, None where it is none; what is no JSON but common is mended first."""
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    text = _NOT_FINITE.sub(rb"\1null", text.decode("utf-8", "replace").encode())
+    try:
+        return _DECODER.decode(_SURROGATE.sub(lambda m: m[0] if len(m[1]) > 4 else rb"\ufffd", text))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _decode_last(path: Path, buffer: bytes, done: int) -> tuple[list[Event], bytes]:
