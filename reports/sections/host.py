@@ -8,9 +8,9 @@ import numpy as np
 from markupsafe import Markup
 
 from profkit import text
+from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.spans import nested_ranges
-from profkit.model import Trace
 from profkit.report import ReportInput, Section
 from profkit.reports.markup import join, name, table
 from profkit.schema import NOT_WHOLE, SPAN_KINDS
@@ -64,10 +64,11 @@ def _launch_words(report: ReportInput) -> str:
     return " ".join(words)
 
 
-def operator_times(trace: Trace, most: int) -> list[OperatorTime]:
-    """Operators by self time; those not seen whole are not counted."""
+def operator_times(analysis: Analysis, most: int) -> list[OperatorTime]:
+    """Operators by self time that begin inside what is selected; those not seen whole are not counted."""
+    trace = analysis.trace
     whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
-    inside = report.analysis.begins_inside("spans")
+    inside = analysis.begins_inside("spans")
     rows = np.flatnonzero((trace.array("spans", "kind") == SPAN_KINDS.index("op")) & whole & inside)
     if not len(rows):
         return []
@@ -88,7 +89,7 @@ def operator_times(trace: Trace, most: int) -> list[OperatorTime]:
 
 
 def _operators(report: ReportInput) -> Markup | None:
-    found = operator_times(report.analysis.trace, _MOST)
+    found = operator_times(report.analysis, _MOST)
     if not found:
         return None
     trace = report.analysis.trace

@@ -186,7 +186,7 @@ def test_operators_by_the_time_that_is_their_own() -> None:
     trace = build_trace(
         span("aten::linear", 0, 100, kind="op"), span("aten::mm", 10, 80, kind="op"), span("decode", 0, 500)
     )
-    found = operator_times(trace, 5)
+    found = operator_times(Analysis(trace), 5)
     assert [(trace.name(op.name), op.count, op.self_ns, op.sum_ns, op.median_ns) for op in found] == [
         ("aten::mm", 1, 80, 80, 80),
         ("aten::linear", 1, 20, 100, 100),
