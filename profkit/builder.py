@@ -91,6 +91,9 @@ class Builder:
         self.names = Names()
         self.missing: dict[str, dict[int, str]] = {}
         self.warnings: list[str] = []
+        """What makes a number doubtful."""
+        self.notes: list[str] = []
+        """What was assumed, and makes no number doubtful."""
         self._dimensions: dict[str, list[dict[str, Any]]] = {
             t.name: [] for t in TABLES.values() if t.kind == "dimension" and t.name != "names"
         }
@@ -218,7 +221,7 @@ class Builder:
             tables[name] = pa.Table.from_pylist(rows, schema=schema)
         if not windows and edges:
             windows = (Window(min(start for start, _ in edges), last),)
-        meta = replace(meta, warnings=(*meta.warnings, *self.warnings))
+        meta = replace(meta, warnings=(*meta.warnings, *self.warnings), notes=(*meta.notes, *self.notes))
         return Trace(meta, tables, _frozen_missing(self.missing), windows)
 
     def _joined(self, table: str) -> dict[str, Any]:

@@ -60,6 +60,9 @@ class RunMeta:
     partial: bool = False
     """Part of the file could not be read."""
     warnings: tuple[str, ...] = ()
+    """What makes a number doubtful."""
+    notes: tuple[str, ...] = ()
+    """What was assumed, and makes no number doubtful."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -91,6 +91,7 @@ def check_text(result: CheckResult) -> str:
     lines += _idle_lines(summary)
     lines += [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(result.trace["missing"]).items()]
     lines += [f"warning: {warning}" for warning in result.trace["warnings"]]
+    lines += [f"note: {note}" for note in result.trace["notes"]]
     source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
     lines.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
     return "\n".join(lines)

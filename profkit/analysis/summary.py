@@ -36,6 +36,7 @@ def trace_facts(analysis: Analysis) -> dict[str, Any]:
         "captured": [table for table in EVENT_TABLES if trace.rows(table)],
         "missing": {table: _reason(trace, table) for table in trace.missing if not trace.rows(table)},
         "warnings": list(trace.meta.warnings),
+        "notes": list(trace.meta.notes),
     }
 
 

@@ -125,7 +125,7 @@ def _listed(ignored: Counter[str]) -> str:
 def _rank(top: dict[str, Any], builder: Builder) -> dict[str, int]:
     info = top.get("distributedInfo")
     if not isinstance(info, dict) or not isinstance(info.get("rank"), int):
-        builder.warnings.append("the trace does not name its rank: taken as rank 0")
+        builder.notes.append("the trace does not name its rank: taken as rank 0")
         return {"rank": 0}
     world = info.get("world_size")
     return {"rank": info["rank"], "world_size": world if isinstance(world, int) else -1}

@@ -73,6 +73,8 @@ def _remarks(analysis: Analysis) -> Iterator[Remark]:
     yield from _row_remarks(analysis)
     for warning in trace.meta.warnings:
         yield Remark("warning", text.clip(warning, _WIDTH))
+    for note in trace.meta.notes:
+        yield Remark("note", text.clip(note, _WIDTH))
     for reason, tables in missing(trace).items():
         yield Remark("note", f"No {', '.join(name.replace('_', ' ') for name in tables)}: {text.clip(reason, _WIDTH)}")
     if analysis.selected is not None:

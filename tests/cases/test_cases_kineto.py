@@ -61,15 +61,16 @@ def test_B11_only_metadata_events(tmp_path: Path, run: Any) -> None:
 def test_B12_no_distributed_info(kineto: Any, check: Any) -> None:
     kineto.base()
     with_rank = check(kineto.write("ranked.json"))
-    assert with_rank.document["trace"]["warnings"] == []
+    assert with_rank.document["trace"]["warnings"] == with_rank.document["trace"]["notes"] == []
     del kineto.top["distributedInfo"]
     path = kineto.write("single.json")
 
     seen = check(path)
 
-    (note,) = seen.document["trace"]["warnings"]
+    (note,) = seen.document["trace"]["notes"]
     assert "rank 0" in note
-    assert seen.line("rank 0") == f"warning: {note}"
+    assert seen.line("rank 0") == f"note: {note}"
+    assert seen.document["trace"]["warnings"] == []
     assert (seen.summary["window_ns"], seen.device["busy_ns"]) == (100_000, 100_000)
     assert open_trace(path).tables["processes"].column("rank").to_pylist() == [0]
     # Apart from the note and the file's name, the missing rank changes nothing.
