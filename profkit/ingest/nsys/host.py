@@ -6,12 +6,14 @@ import re
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from profkit import text
 from profkit.arrays import first_match, numbered, pack
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
-from profkit.ingest.nsys.source import SqliteSource, ints, small, string_ids
+from profkit.ingest.nsys.rows import TIMES, absent, event_rows, keep_rows, time_columns
+from profkit.ingest.nsys.source import Source, ints, name_ids, small, string_ids
 from profkit.model import Array, Ints
 from profkit.schema import SYNC_KINDS
 
@@ -24,18 +26,17 @@ OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
 NONE_32 = 0xFFFFFFFF
 """What CUPTI writes for "no stream" and "no event"."""
 
-_THREAD_ROW = {"start": ints("start", required=True), "end": ints("end", required=True), "globalTid": ints("globalTid")}
+_THREAD_ROW = {**TIMES, "globalTid": ints("globalTid")}
 _CALL = {
     **_THREAD_ROW,
     "eventClass": small("eventClass"),
     "correlationId": ints("correlationId"),
-    "nameId": ints("nameId", required=True),
+    "nameId": name_ids("nameId", required=True),
     "returnValue": small("returnValue"),
     "callchainId": ints("callchainId"),
 }
 _SYNC = {
-    "start": ints("start", required=True),
-    "end": ints("end", required=True),
+    **TIMES,
     "deviceId": small("deviceId"),
     "contextId": small("contextId"),
     "greenContextId": small("greenContextId"),
@@ -49,10 +50,10 @@ _SYNC = {
 _OS_CALL = {
     **_THREAD_ROW,
     "eventClass": small("eventClass"),
-    "nameId": ints("nameId", required=True),
+    "nameId": name_ids("nameId", required=True),
     "returnValue": ints("returnValue"),
 }
-_OVERHEAD = {**_THREAD_ROW, "nameId": ints("nameId"), "globalPid": ints("globalPid")}
+_OVERHEAD = {**_THREAD_ROW, "nameId": name_ids("nameId"), "overheadType": small("overheadType")}
 
 # eventClass: 0 runtime, 1 driver, 67 a copy of the same call made for its backtrace (would count double).
 _CLASS_RUNTIME, _CLASS_DRIVER = 0, 1
@@ -65,10 +66,20 @@ _SYNC_BY_CALL = (
     (r"(?i)StreamSynchronize|StreamQuery", "stream"),
     (r"(?i)(Device|Ctx|Thread)Synchronize", "context"),
 )
+# overheadType; 0 and 1 are undefined and unknown.
+_OVERHEADS = {
+    2: "driver_jit",
+    3: "buffer_flush",
+    4: "instrumentation",
+    5: "resource",
+    6: "module_loading",
+    7: "lazy_function_loading",
+    8: "command_buffer_full",
+}
 _SYNC_BY_TYPE = {1: "event", 2: "stream_wait", 3: "stream", 4: "context"}
 
 
-def name_codes(source: SqliteSource, builder: Builder, ids: Array) -> Ints:
+def name_codes(source: Source, builder: Builder, ids: Array) -> Ints:
     """Rows of names for StringIds ids, -1 where absent."""
     distinct, _, inverse = numbered(ids)
     texts = string_ids(source, [distinct])
@@ -76,19 +87,17 @@ def name_codes(source: SqliteSource, builder: Builder, ids: Array) -> Ints:
     return rows[inverse]
 
 
-def read_calls(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+def read_calls(source: Source, builder: Builder, identity: Identity) -> None:
     for table in (RUNTIME, DRIVER):
-        rows = source.fetch(table, _CALL)
-        if rows is None or not len(rows["start"]):
+        rows = event_rows(source, table, _CALL)
+        if rows is None:
             continue
-        event_class = rows.pop("eventClass", np.full(len(rows["start"]), int(table == DRIVER), np.int32))
+        event_class = rows.get("eventClass", absent(rows, int(table == DRIVER)))
         keep = (event_class == _CLASS_RUNTIME) | (event_class == _CLASS_DRIVER)
         if not keep.all():
-            rows = {key: values[keep] for key, values in rows.items()}
-            event_class = event_class[keep]
-        absent = np.full(len(event_class), -1, np.int64)
-        tid = rows.pop("globalTid", absent)
-        correlation = rows.pop("correlationId", absent)
+            rows, event_class = keep_rows(rows, keep), event_class[keep]
+        tid = rows.pop("globalTid", absent(rows))
+        correlation = rows.pop("correlationId", absent(rows))
         builder.add(
             "calls",
             name=name_codes(source, builder, rows.pop("nameId")),
@@ -97,29 +106,28 @@ def read_calls(source: SqliteSource, builder: Builder, identity: Identity) -> No
             track=identity.threads(tid),
             correlation=np.where(correlation > 0, correlation, -1),
             return_code=rows.pop("returnValue", None),
-            stack=rows.pop("callchainId", None),
-            **_times(rows),
+            stack=_without_zero(rows.pop("callchainId", None)),
+            **time_columns(rows),
         )
 
 
-def read_syncs(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+def read_syncs(source: Source, builder: Builder, identity: Identity) -> None:
     """Read after the calls, which say what each synchronisation is and on which thread it was."""
-    rows = source.fetch(SYNCHRONIZATION, _SYNC)
-    if rows is None or not len(rows["start"]):
+    rows = event_rows(source, SYNCHRONIZATION, _SYNC)
+    if rows is None:
         return
-    n = len(rows["start"])
-    absent = np.full(n, -1, np.int64)
-    process = identity.processes(rows.get("globalPid", absent))
-    correlation = rows.get("correlationId", absent)
+    nothing = absent(rows)
+    process = identity.processes(rows.get("globalPid", nothing))
+    correlation = rows.get("correlationId", nothing)
     call_name, thread_track = _calls_of(builder, process, correlation)
-    kind = np.full(n, -1, np.int8)
+    kind = np.full(len(nothing), -1, np.int8)
     for code, word in _SYNC_BY_TYPE.items():
-        kind[rows["syncType"] == code] = SYNC_KINDS.index(word)
+        kind[rows.get("syncType", nothing) == code] = SYNC_KINDS.index(word)
     by_call = _kinds_by_call(builder, call_name)
     kind = np.where(by_call >= 0, by_call, kind)
-    stream = rows.get("streamId", absent)
+    stream = rows.get("streamId", nothing)
     on_stream = (stream >= 0) & (stream != NONE_32)
-    stream_track = absent.copy()
+    stream_track = nothing.copy()
     if on_stream.any():
         stream_track[on_stream], _ = identity.stream_tracks({key: values[on_stream] for key, values in rows.items()})
     builder.add(
@@ -130,17 +138,17 @@ def read_syncs(source: SqliteSource, builder: Builder, identity: Identity) -> No
         track=np.where(stream_track >= 0, stream_track, thread_track),
         thread_track=thread_track,
         stream_track=stream_track,
-        event=_without_none(rows.get("eventId", absent)),
-        event_sync=_without_none(rows.get("eventSyncId", absent)),
-        **_times(rows),
+        event=_without_none(rows.get("eventId", nothing)),
+        event_sync=_without_none(rows.get("eventSyncId", nothing)),
+        **time_columns(rows),
     )
 
 
-def read_os_calls(source: SqliteSource, builder: Builder, identity: Identity) -> None:
-    rows = source.fetch(OS_RUNTIME, _OS_CALL)
-    if rows is None or not len(rows["start"]):
+def read_os_calls(source: Source, builder: Builder, identity: Identity) -> None:
+    rows = event_rows(source, OS_RUNTIME, _OS_CALL)
+    if rows is None:
         return
-    tid = rows.get("globalTid", np.full(len(rows["start"]), -1, np.int64))
+    tid = rows.get("globalTid", absent(rows))
     builder.add(
         "os_calls",
         name=name_codes(source, builder, rows["nameId"]),
@@ -148,30 +156,38 @@ def read_os_calls(source: SqliteSource, builder: Builder, identity: Identity) ->
         return_code=rows.get("returnValue"),
         process=identity.processes(tid),
         track=identity.threads(tid),
-        **_times(rows),
+        **time_columns(rows),
     )
 
 
-def read_overheads(source: SqliteSource, builder: Builder, identity: Identity) -> None:
+def read_overheads(source: Source, builder: Builder, identity: Identity) -> None:
     for table in OVERHEADS:
-        rows = source.fetch(table, _OVERHEAD)
-        if rows is None or not len(rows["start"]):
+        rows = event_rows(source, table, _OVERHEAD)
+        if rows is None:
             continue
-        absent = np.full(len(rows["start"]), -1, np.int64)
-        tid = rows.get("globalTid", absent)
+        tid = rows.get("globalTid", absent(rows))
         builder.add(
             "overheads",
-            name=name_codes(source, builder, rows.get("nameId", absent)),
+            name=name_codes(source, builder, rows.get("nameId", absent(rows))),
             process=identity.processes(tid),
             track=identity.threads(tid),
-            kind="profiler" if table.startswith("PROFILER") else "driver",
-            **_times(rows),
+            kind=_overhead_kinds(rows.get("overheadType", absent(rows)), table),
+            **time_columns(rows),
         )
 
 
-def _times(rows: dict[str, Any]) -> dict[str, Array]:
-    start, end = rows["start"], rows["end"]
-    return {"start_ns": start, "dur_ns": np.where(end < 0, -1, end - start)}
+def _overhead_kinds(codes: Array, table: str) -> pa.Array:
+    """By overheadType; where that says nothing, whose time it was by the table."""
+    words = ["profiler" if table.startswith("PROFILER") else "driver", *_OVERHEADS.values()]
+    index = np.zeros(len(codes), np.int8)
+    for place, code in enumerate(_OVERHEADS, 1):
+        index[codes == code] = place
+    return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(words)).cast(pa.string())
+
+
+def _without_zero(values: Array | None) -> Array | None:
+    """0 stands for "no call chain"."""
+    return None if values is None else np.where(values > 0, values, -1)
 
 
 def _without_none(values: Array) -> Array:

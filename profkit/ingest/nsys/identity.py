@@ -13,80 +13,96 @@ import numpy as np
 
 from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
-from profkit.ingest.nsys.source import SqliteSource
+from profkit.ingest.nsys.source import Source, string_ids
 from profkit.model import Array, Ints
 from profkit.schema import STREAM_KINDS, TRACK_KINDS
 
 TID_MASK = 0xFFFFFF
 PROCESS_MASK = ~TID_MASK
 
-_STREAM, _THREAD = TRACK_KINDS.index("stream"), TRACK_KINDS.index("thread")
 _STREAM_FLAGS = {1: STREAM_KINDS.index("default"), 2: STREAM_KINDS.index("non_blocking"), 3: STREAM_KINDS.index("null")}
+_MIG = "MIG-"
 
 
 class Identity:
     """Rows of processes, devices and tracks for the ids that events carry; made when first asked for."""
 
-    def __init__(self, source: SqliteSource, builder: Builder) -> None:
+    def __init__(self, source: Source, builder: Builder) -> None:
         self._builder = builder
         self._host = builder.dimension("hosts", "host", clock="session")
         self._process_names = {
-            _int(row.get("globalPid")) & PROCESS_MASK: str(row.get("name") or "")
+            whole(row.get("globalPid")) & PROCESS_MASK: str(row.get("name") or "")
             for row in source.small_table("PROCESSES")
         }
-        strings = {_int(row.get("id")): row.get("value") for row in _thread_strings(source)}
-        self._thread_names = {
-            _int(row.get("globalTid")): str(strings.get(_int(row.get("nameId"))) or "")
-            for row in source.small_table("ThreadNames")
+        self._ranks = {
+            whole(row.get("globalPid")) & PROCESS_MASK: whole(row.get("rank")) for row in source.small_table("MPI_RANKS")
         }
-        self._gpus = source.small_table("TARGET_INFO_GPU")
+        self._thread_names = _thread_names(source)
+        gpus = source.small_table("TARGET_INFO_GPU")
+        self._gpus = {whole(gpu.get("id")): gpu for gpu in reversed(gpus)}
+        self._by_ordinal = {whole(gpu.get("cuDevice")): gpu for gpu in reversed(gpus)}
         # (pid, ordinal) -> (gpu id, uuid): the only dependable way from an ordinal to a device.
         self._ordinals = {
-            (_int(row.get("pid")), _int(row.get("cudaId"))): (_int(row.get("gpuId")), str(row.get("uuid") or ""))
+            (whole(row.get("pid")), whole(row.get("cudaId"))): (whole(row.get("gpuId")), str(row.get("uuid") or ""))
             for row in source.small_table("TARGET_INFO_CUDA_DEVICE")
         }
-        self._streams = {
-            (_int(row.get("processId")), _int(row.get("contextId")), _int(row.get("streamId"))): row
-            for row in source.small_table("TARGET_INFO_CUDA_STREAM")
+        self._streams = {_stream_key(row): row for row in source.small_table("TARGET_INFO_CUDA_STREAM")}
+        self._stream_names = {
+            _stream_key(row): str(row.get("name") or "") for row in source.small_table("TARGET_INFO_NVTX_CUDA_STREAM")
         }
 
     def process(self, global_pid: int) -> int:
         """Row of processes for a packed id; its thread bits are ignored."""
         key = global_pid & PROCESS_MASK
-        pid = (key >> 24) & TID_MASK
         return self._builder.dimension(
             "processes",
             key,
             host=self._host,
-            pid=pid,
+            pid=(key >> 24) & TID_MASK,
             name=self._process_names.get(key, ""),
-            rank=-1,
-            local_rank=-1,
-            world_size=-1,
+            rank=self._ranks.get(key, -1),
+            world_size=max(self._ranks.values()) + 1 if key in self._ranks else -1,
         )
 
     def processes(self, global_ids: Array) -> Ints:
         """Rows of processes for packed ids, -1 where the id is absent."""
-        return _map_distinct(global_ids.astype(np.int64), lambda g: -1 if g == -1 else self.process(g))
+        return _map_distinct(global_ids & PROCESS_MASK, lambda g: -1 if g == PROCESS_MASK else self.process(g))
+
+    def knows_process(self, global_id: int) -> bool:
+        """Whether an event of this process was read already."""
+        return self._builder.row_of("processes", global_id & PROCESS_MASK) >= 0
 
     def device(self, process: int, ordinal: int) -> int:
         """Row of devices for a CUDA ordinal of a process."""
         pid = int(self._builder.get_dimension("processes", process, "pid")) if process >= 0 else -1
         gpu_id, uuid = self._ordinals.get((pid, ordinal), (ordinal, ""))
-        info = next((gpu for gpu in self._gpus if _int(gpu.get("id")) == gpu_id), {})
-        if (pid, ordinal) not in self._ordinals and _int(info.get("cuDevice")) not in (-1, ordinal):
-            info = next((gpu for gpu in self._gpus if _int(gpu.get("cuDevice")) == ordinal), info)
-        uuid = uuid or str(info.get("uuid") or "")
+        info = self._gpus.get(gpu_id, {})
+        if (pid, ordinal) not in self._ordinals and whole(info.get("cuDevice")) not in (-1, ordinal):
+            info = self._by_ordinal.get(ordinal, info)
+        return self._device(gpu_id, uuid, info)
+
+    def gpu(self, gpu_id: int) -> int:
+        """Row of devices for nsys's own number of a GPU."""
+        return self._device(gpu_id, "", self._gpus.get(gpu_id, {}))
+
+    def _device(self, gpu_id: int, uuid: str, info: Mapping[str, Any]) -> int:
+        own = str(info.get("uuid") or "")
+        mig = uuid.removeprefix(_MIG) if uuid.startswith(_MIG) else ""
+        whole_gpu = own if mig else uuid or own
         return self._builder.dimension(
-            "devices", uuid or ("gpu", gpu_id), host=self._host, uuid=uuid.removeprefix("GPU-"), **_gpu_facts(info)
+            "devices",
+            mig or whole_gpu.removeprefix("GPU-") or ("gpu", gpu_id),
+            host=self._host,
+            uuid=whole_gpu.removeprefix("GPU-"),
+            mig=mig,
+            **_gpu_facts(info),
         )
 
     def stream_tracks(self, rows: Mapping[str, Any]) -> tuple[Ints, Ints]:
         """(track, process) a row, for device rows with globalPid, deviceId, contextId, greenContextId and streamId."""
-        n = len(rows["start"])
-        absent = np.full(n, -1, np.int64)
+        nowhere = np.full(len(rows["start"]), -1, np.int64)
         columns = [
-            rows.get(name, absent) for name in ("globalPid", "deviceId", "contextId", "greenContextId", "streamId")
+            rows.get(name, nowhere) for name in ("globalPid", "deviceId", "contextId", "greenContextId", "streamId")
         ]
         _, first, inverse = numbered(key_of(*columns))
         tracks = np.empty(len(first), np.int64)
@@ -99,14 +115,14 @@ class Identity:
 
     def _stream(self, process: int, ordinal: int, context: int, green: int, stream: int) -> int:
         device = self.device(process, ordinal)
-        pid = self._builder.get_dimension("processes", process, "pid") if process >= 0 else -1
+        pid = int(self._builder.get_dimension("processes", process, "pid")) if process >= 0 else -1
         info = self._streams.get((pid, context, stream), {})
-        priority = _int(info.get("priority"))
-        return self._builder.dimension(
-            "tracks",
-            ("stream", process, device, context, green, stream),
-            kind=_STREAM,
-            host=self._host,
+        name = self._stream_names.get((pid, context, stream), "")
+        priority = whole(info.get("priority"))
+        label = f"stream {stream}" if context in (-1, 1) else f"stream {stream} (context {context})"
+        return self._track(
+            "stream",
+            (process, device, context, green, stream),
             process=process,
             device=device,
             ordinal=ordinal,
@@ -115,27 +131,42 @@ class Identity:
             stream=stream,
             stream_priority=priority - (1 << 32) if priority >= 1 << 31 else priority,
             stream_priority_known=bool(info),
-            stream_kind=_STREAM_FLAGS.get(_int(info.get("flag")), -1),
-            label=f"stream {stream}" if context in (-1, 1) else f"stream {stream} (context {context})",
+            stream_kind=_STREAM_FLAGS.get(whole(info.get("flag")), -1),
+            label=f"{name} ({label})" if name else label,
         )
 
     def thread(self, global_tid: int) -> int:
         """Row of tracks for a packed thread id."""
         process, tid = self.process(global_tid), global_tid & TID_MASK
         name = self._thread_names.get(global_tid, "")
-        return self._builder.dimension(
-            "tracks",
-            ("thread", process, tid),
-            kind=_THREAD,
-            host=self._host,
-            process=process,
-            tid=tid,
-            label=f"{name} ({tid})" if name else f"thread {tid}",
-        )
+        label = f"{name} ({tid})" if name else f"thread {tid}"
+        return self._track("thread", (process, tid), process=process, tid=tid, label=label)
+
+    def name_thread(self, global_tid: int, name: str) -> None:
+        """A name that the program gave a thread; nsys's own name of it comes first."""
+        self._thread_names.setdefault(global_tid, name)
 
     def threads(self, global_tids: Array) -> Ints:
         """Rows of tracks for packed thread ids, -1 where the id is absent."""
         return _map_distinct(global_tids, lambda g: -1 if g == -1 else self.thread(g))
+
+    def device_tracks(self, process: Array, ordinals: Array) -> tuple[Ints, Ints]:
+        """(track of the device as seen by its process, row of devices) for ordinals of processes."""
+        _, first, inverse = numbered(key_of(process, ordinals))
+        devices = np.empty(len(first), np.int64)
+        tracks = np.empty(len(first), np.int64)
+        for i, row in enumerate(first.tolist()):
+            owner, ordinal = int(process[row]), int(ordinals[row])
+            devices[i] = device = self.device(owner, ordinal)
+            tracks[i] = self._track(
+                "device", (owner, device), process=owner, device=device, ordinal=ordinal, label=f"device {ordinal}"
+            )
+        return tracks[inverse], devices[inverse]
+
+    def counter_track(self, gpu_id: int) -> int:
+        """Row of tracks for the counters of a GPU, by nsys's own number of it."""
+        device = self.gpu(gpu_id)
+        return self._track("counter", (device,), device=device, label=f"counters of GPU {gpu_id}")
 
     def devices_of(self, process: Array, ordinals: Array) -> Ints:
         """Rows of devices for ordinals of processes, -1 where absent."""
@@ -147,21 +178,34 @@ class Identity:
             out[known] = np.asarray(rows, np.int64)[inverse]
         return out
 
+    def _track(self, kind: str, key: tuple[int, ...], **values: Any) -> int:
+        return self._builder.dimension(
+            "tracks", (kind, *key), kind=TRACK_KINDS.index(kind), host=self._host, **values
+        )
 
-def _thread_strings(source: SqliteSource) -> list[dict[str, Any]]:
-    """StringIds that ThreadNames needs, without reading the others."""
-    wanted = {_int(row.get("nameId")) for row in source.small_table("ThreadNames")}
-    return source.select_rows("StringIds", "id", sorted(wanted)) if wanted else []
+
+def _thread_names(source: Source) -> dict[int, str]:
+    rows = source.small_table("ThreadNames")
+    texts = string_ids(source, [np.asarray([whole(row.get("nameId")) for row in rows], np.int64)])
+    names = {}
+    for row in rows:
+        name = row.get("nameId")
+        names[whole(row.get("globalTid"))] = name if isinstance(name, str) else texts.get(whole(name), "")
+    return {tid: name for tid, name in names.items() if not name.startswith("<unknown #")}
+
+
+def _stream_key(row: Mapping[str, Any]) -> tuple[int, int, int]:
+    return whole(row.get("processId")), whole(row.get("contextId")), whole(row.get("streamId"))
 
 
 def _gpu_facts(info: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": str(info.get("name") or ""),
         "bus": str(info.get("busLocation") or ""),
-        "sm_count": _int(info.get("smCount")),
-        "memory_bytes": _int(info.get("totalMemory")),
-        "memory_bytes_per_s": _int(info.get("memoryBandwidth")),
-        "clock_hz": _int(info.get("clockRate")),
+        "sm_count": whole(info.get("smCount")),
+        "memory_bytes": whole(info.get("totalMemory")),
+        "memory_bytes_per_s": whole(info.get("memoryBandwidth")),
+        "clock_hz": whole(info.get("clockRate")),
     }
 
 
@@ -171,5 +215,6 @@ def _map_distinct(values: Array, function: Any) -> Ints:
     return rows[inverse] if len(values) else np.zeros(0, np.int64)
 
 
-def _int(value: Any) -> int:
-    return int(value) if isinstance(value, int) else -1
+def whole(value: Any) -> int:
+    """An integer of a row, -1 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

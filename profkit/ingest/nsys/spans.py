@@ -1,11 +1,13 @@
 """NVTX ranges and marks of an nsys export.
 
-Read: push/pop and start/end ranges, marks, domain and category names, payloads of plain types. Not read: payload
-structures (binaryData), resource names. A range whose ``end`` is NULL was never closed.
+Read: push/pop and start/end ranges, marks, domain and category names, thread names, payloads of plain types, and the
+structured payloads of NCCL. A range whose ``end`` is NULL was never closed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ import pyarrow.compute as pc
 from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
-from profkit.ingest.nsys.source import NO_INT, SqliteSource, decode, floats, ints, payload, small, string_ids, texts
+from profkit.ingest.nsys.rows import TIMES, absent, event_rows, keep_rows, time_columns
+from profkit.ingest.nsys.source import (
+    NO_INT, Source, decode, floats, ints, name_ids, payload, small, string_ids, texts,
+)  # fmt: skip
 from profkit.model import Array, Ints
 from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS
 from profkit.stages import find_stages
@@ -24,15 +29,14 @@ NVTX = "NVTX_EVENTS"
 
 # eventType, with the twins that text files of NVTX ranges give (65, 70, 71).
 _KINDS = {59: "push_pop", 70: "push_pop", 60: "start_end", 71: "start_end", 34: "mark", 65: "mark"}
-_CATEGORY, _DOMAIN = 33, 75
+_CATEGORY, _THREAD_NAME, _DOMAIN = 33, 39, 75
 
 _COLUMNS = {
-    "start": ints("start", required=True),
-    "end": ints("end", required=True),
+    **TIMES,
     "eventType": small("eventType", required=True),
     "category": ints("category"),
     "text": texts("text"),
-    "textId": ints("textId"),
+    "textId": name_ids("textId"),
     "globalTid": ints("globalTid"),
     "endGlobalTid": ints("endGlobalTid"),
     "domainId": ints("domainId"),
@@ -43,51 +47,66 @@ _COLUMNS = {
     "doubleValue": floats("doubleValue"),
     "floatValue": floats("floatValue"),
 }
+_STRUCTURED = {"jsonText": texts("jsonText"), "jsonTextId": name_ids("jsonTextId"), "binaryData": texts("binaryData")}
 _PAYLOADS = (
     ("int64Value", "int"), ("uint64Value", "uint"), ("int32Value", "int"), ("uint32Value", "uint"),
     ("doubleValue", "float"), ("floatValue", "float"),
 )  # fmt: skip
 
 
-def read_spans(source: SqliteSource, builder: Builder, identity: Identity) -> None:
-    rows = source.fetch(NVTX, _COLUMNS)
-    if rows is None or not len(rows["start"]):
-        return
-    n = len(rows["start"])
+@dataclass(frozen=True)
+class Structured:
+    """Structured payloads of the ranges, by row of spans as they were added: JSON text or bytes, b"" for none."""
+
+    json: pa.ChunkedArray | None
+    json_id: Array | None
+    blob: pa.ChunkedArray | None
+    domain_id: Array
+
+
+def read_spans(source: Source, builder: Builder, identity: Identity) -> Structured | None:
+    """Add the ranges; returns their structured payloads, which the collectives are read from."""
+    rows = event_rows(source, NVTX, _COLUMNS | _STRUCTURED)
+    if rows is None:
+        return None
     event_type = rows.pop("eventType")
-    absent = np.full(n, -1, np.int64)
-    tid = rows.pop("globalTid", absent)
+    tid = rows.pop("globalTid", absent(rows))
     process = identity.processes(tid)
-    name = _names(source, builder, rows.pop("text", None), rows.pop("textId", absent))
-    domain_id = np.maximum(rows.pop("domainId", absent), 0)
-    category_id = np.maximum(rows.pop("category", absent), 0)
+    name = _names(source, builder, rows.pop("text", None), rows.pop("textId", absent(rows)))
+    _name_threads(builder, identity, event_type == _THREAD_NAME, tid, name)
+    domain_id = np.maximum(rows.pop("domainId", absent(rows)), 0)
+    category_id = np.maximum(rows.pop("category", absent(rows)), 0)
     domain = _named(builder, event_type == _DOMAIN, [process, domain_id], name, domain_id, "domain")
     category = _named(
         builder, event_type == _CATEGORY, [process, domain_id, category_id], name, category_id, "category"
     )
-
-    kind = np.full(n, -1, np.int8)
+    kind = np.full(len(name), -1, np.int8)
     for code, word in _KINDS.items():
         kind[event_type == code] = SPAN_KINDS.index(word)
-    keep = np.flatnonzero(kind >= 0)
-    kind, name, domain, category, tid = kind[keep], name[keep], domain[keep], category[keep], tid[keep]
-    start, end = rows["start"][keep], rows["end"][keep]
-    # A mark is a point: some exports leave its end NULL, some repeat its start.
-    end = np.where(kind == SPAN_KINDS.index("mark"), start, end)
-    track = identity.threads(tid)
-    end_tid = rows.pop("endGlobalTid", absent)[keep]
+    rows |= {"kind": kind, "name": name, "domain": domain, "category": category, "tid": tid, "domain_id": domain_id}
+    if (kind < 0).any():
+        rows = keep_rows(rows, kind >= 0)
+    _add(builder, identity, rows)
+    return Structured(rows.get("jsonText"), rows.get("jsonTextId"), rows.get("binaryData"), rows["domain_id"])
+
+
+def _add(builder: Builder, identity: Identity, rows: dict[str, Any]) -> None:
+    kind, dur = rows["kind"], rows["dur"]
+    track = identity.threads(rows["tid"])
+    end_tid = rows.pop("endGlobalTid", absent(rows))
     # Only start/end ranges can end elsewhere; exports that know no NULL write 0.
     end_tid = np.where((kind == SPAN_KINDS.index("start_end")) & (end_tid != 0), end_tid, -1)
-    payloads = _payloads({key: values[keep] for key, values in rows.items() if key.endswith("Value")}, len(keep))
+    payloads = _payloads({key: rows.pop(key) for key in list(rows) if key.endswith("Value")}, len(kind))
     add_spans(
         builder,
+        **time_columns(rows)
+        # A mark is a point: some exports leave its end NULL, some repeat its start.
+        | {"dur_ns": np.where(kind == SPAN_KINDS.index("mark"), 0, dur)},
         kind=kind,
-        name=name,
-        domain=domain,
-        category=category,
+        name=rows["name"],
+        domain=rows["domain"],
+        category=rows["category"],
         track=track,
-        start_ns=start,
-        dur_ns=np.where(end < 0, -1, end - start),
         end_track=np.where(end_tid == -1, track, identity.threads(end_tid)),
         **payloads,
     )
@@ -100,14 +119,14 @@ def add_spans(builder: Builder, **columns: Any) -> None:
     )
     columns["stage"] = np.where(columns["kind"] == SPAN_KINDS.index("mark"), -1, stage)
     fill = has_value & (columns["payload_kind"] == 0)
-    columns["payload_kind"] = np.where(fill, PAYLOAD_KINDS.index("int"), columns["payload_kind"]).astype(np.int8)
-    columns["payload_int"] = np.where(fill, value, columns["payload_int"])
+    if fill.any():
+        columns["payload_kind"] = np.where(fill, PAYLOAD_KINDS.index("int"), columns["payload_kind"]).astype(np.int8)
+        columns["payload_int"] = np.where(fill, value, columns["payload_int"])
     builder.add("spans", **columns)
 
 
-def _names(source: SqliteSource, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
+def _names(source: Source, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
     """Rows of names: the inline text, else the registered string, else ``<unknown #id>``."""
-    out = np.full(len(text_id), -1, np.int64)
     distinct, _, inverse = numbered(text_id)
     registered = string_ids(source, [distinct])
     codes = np.fromiter(
@@ -128,11 +147,19 @@ def _names(source: SqliteSource, builder: Builder, inline: pa.ChunkedArray | Non
     return out
 
 
+def _name_threads(builder: Builder, identity: Identity, is_name: Array, tid: Array, name: Ints) -> None:
+    texts_of = builder.names.texts() if is_name.any() else []
+    for row in np.flatnonzero(is_name).tolist():
+        identity.name_thread(int(tid[row]), texts_of[int(name[row])])
+
+
 def _named(builder: Builder, is_name: Array, key: list[Array], name: Ints, number: Array, word: str) -> Ints:
     """Rows of names for numbered domains or categories: by their naming row in the same process, else ``domain 7``.
 
     0 is the default domain or no category: -1.
     """
+    if not (number > 0).any():
+        return np.full(len(number), -1, np.int64)
     keys = key_of(*key)
     known = {int(k): int(v) for k, v in zip(keys[is_name], name[is_name], strict=True)}
     distinct, first, inverse = numbered(keys)
@@ -145,7 +172,7 @@ def _named(builder: Builder, is_name: Array, key: list[Array], name: Ints, numbe
     return rows[inverse]
 
 
-def _payloads(columns: dict[str, Array], n: int) -> dict[str, Any]:
+def _payloads(columns: Mapping[str, Array], n: int) -> dict[str, Any]:
     """The payload of each row. Exports of 2021 and before fill every column with 0 for "none"."""
     filled = [key for key in columns if (columns[key] != (NO_INT if columns[key].dtype.kind == "i" else np.inf)).all()]
     kind = np.zeros(n, np.int8)

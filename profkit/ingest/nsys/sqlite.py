@@ -1,0 +1,255 @@
+"""Reads an nsys SQLite export column by column, read-only, as arrays of known types.
+
+SQLite is dynamically typed: every integer is asked for as ``coalesce(c, -1)``, every text as bytes. The Arrow driver
+takes the type of a column from its first rows and stops at a row of another type; only then is the table read again
+with that check in SQL, and the rows that do not fit are counted in a warning.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_manager as adbc
+import adbc_driver_sqlite
+import numpy as np
+import pyarrow as pa
+
+from profkit.errors import InputError
+from profkit.ingest.nsys.sqlite_file import check_whole, open_uri
+from profkit.ingest.nsys.source import (
+    Column,
+    DamagedTable,
+    decode,
+    find_columns,
+    ints,
+    narrow,
+    ordered_strings,
+    texts,
+)
+from profkit.model import Array
+
+BATCH_ROWS = 65_536
+_MOST_THREADS = 4
+_FEWEST_ROWS_TO_SPLIT = 200_000
+
+
+class SqliteSource:
+    """The tables of one SQLite export. Use as a context: a copy made for a write-ahead log goes with it."""
+
+    format = "nsys-sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.warnings: list[str] = []
+        self.partial = False
+        check_whole(path)
+        self._opened = open_uri(path)
+        self._uri = self._opened.uri
+        self.warnings += self._opened.warnings
+
+    def __enter__(self) -> SqliteSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    @cached_property
+    def tables(self) -> Mapping[str, tuple[str, ...]]:
+        """Columns of every table and view."""
+        out = {}
+        with self._sqlite() as db:
+            for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall():
+                out[str(name)] = tuple(str(row[1]) for row in db.execute(f'PRAGMA table_info("{_quoted(name)}")'))
+        return out
+
+    def has(self, table: str) -> bool:
+        return table in self.tables
+
+    def small_table(self, *names: str) -> list[dict[str, Any]]:
+        table = next((name for name in names if name in self.tables), None)
+        if table is None:
+            return []
+        columns = self.tables[table]
+        with self._sqlite(table) as db:
+            rows = db.execute(f'SELECT * FROM "{_quoted(table)}"').fetchall()
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def fetch(self, table: str, wanted: Mapping[str, Column]) -> dict[str, Any] | None:
+        if table not in self.tables:
+            return None
+        found = find_columns(self.path, table, self.tables[table], wanted)
+        parts = self._parts(table)
+        try:
+            return self._collect_parts(table, found, parts, checked=False)
+        except _OtherType:
+            self._warn_types(table, found)
+            return self._collect_parts(table, found, parts, checked=True)
+
+    def string_table(self) -> tuple[Array, pa.ChunkedArray]:
+        return self._strings
+
+    @cached_property
+    def _strings(self) -> tuple[Array, pa.ChunkedArray]:
+        table = self.fetch("StringIds", {"id": ints("id", required=True), "value": texts("value", required=True)})
+        if table is None:
+            return np.zeros(0, np.int64), pa.chunked_array([], pa.binary())
+        return ordered_strings(table["id"], table["value"])
+
+    def _collect_parts(
+        self, table: str, found: dict[str, tuple[str, Column]], parts: list[str], checked: bool
+    ) -> dict[str, Any]:
+        """Each part in a thread and a connection of its own: the work is done outside of the interpreter's lock."""
+        queries = [_select(table, found, checked) + where for where in parts]
+        lost: dict[str, int] = dict.fromkeys(found, 0)
+        if len(queries) == 1:
+            out = _collect(found, self._batches(table, queries[0]), lost)
+        else:
+            with ThreadPoolExecutor(len(queries)) as pool:
+                out = _joined(list(pool.map(lambda q: _collect(found, self._batches(table, q), lost), queries)))
+        for key, count in lost.items():
+            if count:
+                self.warnings.append(f"{table}.{found[key][0]}: {count} values beyond 32 bits were read as absent")
+        return out
+
+    def _parts(self, table: str) -> list[str]:
+        """Conditions that cut a large table into ranges of rowid, one a core; one empty condition for a small one."""
+        cores = min(os.cpu_count() or 1, _MOST_THREADS)
+        if cores == 1:
+            return [""]
+        try:
+            with self._sqlite(table) as db:
+                low, high = db.execute(f'SELECT min(rowid), max(rowid) FROM "{_quoted(table)}"').fetchone()
+        except InputError:  # a view or a table without rowid; damage shows when the rows are read
+            return [""]
+        if not isinstance(low, int) or not isinstance(high, int) or high - low < _FEWEST_ROWS_TO_SPLIT:
+            return [""]
+        edges = [low + (high - low + 1) * i // cores for i in range(1, cores)]
+        ends = ["", *(f"rowid >= {edge}" for edge in edges)], [*(f"rowid < {edge}" for edge in edges), ""]
+        return [" WHERE " + " AND ".join(filter(None, pair)) for pair in zip(*ends, strict=True)]
+
+    def _batches(self, table: str, sql: str) -> Iterator[pa.RecordBatch]:
+        try:
+            with (
+                closing(adbc_driver_sqlite.connect(self._uri)) as database,
+                closing(adbc.AdbcConnection(database)) as connection,
+                closing(adbc.AdbcStatement(connection)) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+                statement.set_sql_query(sql)
+                handle, _ = statement.execute_query()
+                yield from pa.RecordBatchReader._import_from_c(handle.address)
+        except (OSError, UnicodeDecodeError, adbc.Error) as error:
+            if "Type mismatch" in str(error):
+                raise _OtherType from None
+            raise self._named(table, error) from None
+
+    def _warn_types(self, table: str, found: dict[str, tuple[str, Column]]) -> None:
+        bad = [
+            (name, f"""typeof("{_quoted(name)}") NOT IN ('null', {_TYPES[column.kind]})""")
+            for name, column in found.values()
+            if column.kind != "text"
+        ]
+        with self._sqlite(table) as db:
+            sums = ", ".join(f"sum({test})" for _, test in bad)
+            counts = db.execute(f'SELECT {sums} FROM "{_quoted(table)}"').fetchone()
+        for (name, _), count in zip(bad, counts, strict=True):
+            if count:
+                self.warnings.append(
+                    f"{table}.{name}: {count} values of another type than expected were read as absent"
+                )
+
+    @contextmanager
+    def _sqlite(self, table: str = "") -> Iterator[sqlite3.Connection]:
+        """A connection whose every error, while it is used, is a line that names the file and the table."""
+        try:
+            with closing(sqlite3.connect(self._uri, uri=True)) as db:
+                # Text may hold bytes that are no UTF-8, and whole environment blocks with NULs in them.
+                db.text_factory = decode
+                yield db
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+            raise self._named(table, error) from None
+
+    def _named(self, table: str, error: Exception) -> InputError:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            return InputError(f"{self.path}: locked by a program that is writing it: try again when it is done")
+        where = f"table {table} is damaged" if table else "not a sound SQLite file"
+        return DamagedTable(table, f"{self.path}: {where}: {text}")
+
+
+class _OtherType(Exception):  # noqa: N818 - control flow, never shown
+    """A column holds a value of another type than its first rows had."""
+
+
+_TYPES = {"int": "'integer'", "name": "'integer'", "float": "'real', 'integer'"}
+_ARROW = {"int": pa.int64(), "name": pa.int64(), "float": pa.float64(), "text": pa.binary()}
+
+
+def _quoted(name: str) -> str:
+    return name.replace('"', '""')
+
+
+def _select(table: str, found: dict[str, tuple[str, Column]], checked: bool) -> str:
+    terms = []
+    for key, (name, column) in found.items():
+        source = f'"{_quoted(name)}"'
+        if column.kind == "text":
+            term = f"coalesce(CAST({source} AS BLOB), x'')"
+        elif column.kind == "float":
+            null = "9e999" if column.null == np.inf else repr(column.null)
+            term = f"coalesce(CAST({source} AS REAL), {null})"
+            if checked:
+                is_float = f"typeof({source}) IN ({_TYPES['float']})"
+                term = f"CASE WHEN {is_float} THEN CAST({source} AS REAL) ELSE {null} END"
+        else:
+            term = f"coalesce({source}, {column.null})"
+            if checked:
+                term = f"CASE WHEN typeof({source}) = 'integer' THEN {source} ELSE {column.null} END"
+        terms.append(f'{term} AS "{key}"')
+    return f'SELECT {", ".join(terms) or "1"} FROM "{_quoted(table)}"'
+
+
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Columns of the parts one behind the other; each part is let go as soon as its column is copied."""
+    out: dict[str, Any] = {}
+    for key in list(parts[0]):
+        values = [part.pop(key) for part in parts]
+        if isinstance(values[0], pa.ChunkedArray):
+            out[key] = pa.chunked_array([chunk for value in values for chunk in value.chunks], pa.binary())
+        else:
+            out[key] = np.concatenate(values)
+    return out
+
+
+def _collect(
+    found: dict[str, tuple[str, Column]], batches: Iterator[pa.RecordBatch], lost: dict[str, int]
+) -> dict[str, Any]:
+    """Batches into one array a column; a batch is narrowed before the next one is read, to keep the peak low."""
+    parts: dict[str, list[Any]] = {key: [] for key in found}
+    for batch in batches:
+        for key, (_, column) in found.items():
+            values = batch.column(batch.schema.get_field_index(key))
+            if batch.num_rows and values.type != _ARROW[column.kind]:
+                raise _OtherType
+            if column.kind == "text":
+                parts[key].append(values)
+            else:
+                part, count = narrow(values.to_numpy(zero_copy_only=False), column)
+                parts[key].append(part if part.dtype == np.int32 else part.copy())
+                lost[key] += count
+    out: dict[str, Any] = {}
+    for key, (_, column) in found.items():
+        if column.kind == "text":
+            out[key] = pa.chunked_array(parts[key], pa.binary())
+        else:
+            out[key] = np.concatenate(parts[key]) if parts[key] else np.zeros(0, column.dtype)
+        parts[key] = []
+    return out
