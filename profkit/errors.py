@@ -29,4 +29,5 @@ class MissingExtra(ProfkitError):  # noqa: N818 - read as what happened
     """A feature whose optional packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs packages that are not installed: pip install 'profkit[{extra}]'")
+        how = f"pip install 'profkit[{extra}]' (in a clone: '.[{extra}]')"
+        super().__init__(f"{feature} needs packages that are not installed: {how}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
@@ -78,37 +79,60 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
     ]
 
 
-def check_text(result: CheckResult) -> str:
-    """``check`` for a person: the headline first, then what it rests on."""
-    summary, lines = result.summary, [result.headline, ""]
-    lines += _finding_lines(result)
-    lines += _device_lines(summary)
-    lines += _step_lines(summary)
-    lines += _stage_lines(result)
-    lines += _range_lines(summary)
-    lines += _copy_lines(summary)
-    lines += _call_lines(summary)
-    lines += _idle_lines(summary)
-    lines += [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(result.trace["missing"]).items()]
-    lines += [f"warning: {warning}" for warning in result.trace["warnings"]]
-    lines += [f"note: {note}" for note in result.trace["notes"]]
+def check_text(result: CheckResult, width: int = 0) -> str:
+    """``check`` for a person: the headline first, then what it rests on. ``width`` wraps sentences, 0 does not."""
+    summary = result.summary
+    sentences = [result.headline, "", *_finding_lines(result)]
+    tables = [
+        *_device_lines(summary),
+        *_step_lines(summary),
+        *_stage_lines(result),
+        *_range_lines(summary),
+        *_copy_lines(summary),
+        *_call_lines(summary),
+        *_idle_lines(summary),
+    ]
     source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
-    lines.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
-    return "\n".join(lines)
+    remarks = [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(result.trace["missing"]).items()]
+    remarks += [f"warning: {warning}" for warning in result.trace["warnings"]]
+    remarks += [f"note: {note}" for note in result.trace["notes"]]
+    remarks.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
+    return "\n".join(text.printable(line) for line in (*_wrap(sentences, width), *tables, *_wrap(remarks, width)))
+
+
+def _wrap(lines: Sequence[str], width: int) -> list[str]:
+    """Sentences at the width of the terminal; continued lines are indented as the first."""
+    if width <= 0:
+        return list(lines)
+    out: list[str] = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        out += textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False) or [""]
+    return out
 
 
 def _finding_lines(result: CheckResult) -> list[str]:
     lines = []
     for finding in result.findings:
-        price = f", saves up to {text.ns(finding.saving_ns)}" if finding.saving_ns > 0 else ""
-        of = f" ({text.percent(finding.share)} of {finding.share_of})" if price and finding.share is not None else ""
-        lines += [f"{finding.code} {finding.title} [{finding.severity}]{price}{of}"]
-        lines += [f"  {text.clip(finding.message, 1_000)}", f"  to do: {finding.advice}"]
+        lines.append(f"{finding.code} {finding.title} [{finding.severity}]{_price(finding)}")
+        if finding.message not in result.headline:
+            lines.append(f"  {text.clip(finding.message, 1_000)}")
+        lines.append(f"  to do: {finding.advice}")
     if result.clean:
         lines.append(f"nothing found by {', '.join(result.clean)}")
     not_run = _by_reason({f"{item.code} {item.title}": item.reason for item in result.not_run})
     lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
     return [*lines, ""]
+
+
+def _price(finding: Finding) -> str:
+    """What a fix saves: a step's part with the step's share, the whole without one; nothing where it is 0."""
+    if finding.saving_ns <= 0:
+        return ""
+    share = f" ({text.percent(finding.share)} of {finding.share_of})" if finding.share is not None else ""
+    if finding.saving_ns_per_step >= 0:
+        return f", saves up to {text.ns(finding.saving_ns_per_step)} a step{share}, {text.ns(finding.saving_ns)} in all"
+    return f", saves up to {text.ns(finding.saving_ns)}{share}"
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:

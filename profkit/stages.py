@@ -27,6 +27,10 @@ class StageName:
     stage: int
     payload: int | None
 
+    @property
+    def name(self) -> str:
+        return STAGES[self.stage]
+
 
 def parse_name(name: str) -> StageName | None:
     """The stage that a range's name says: ``decode``, ``profkit::decode#8``; None for any other name."""

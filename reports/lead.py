@@ -11,6 +11,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.steps import DECODE, MIXED
+from profkit.headline import worst_finding
 from profkit.model import CheckResult, Finding, Ints, Mask
 from profkit.rules.idle_gaps import SHORTEST_GAP_NS
 from profkit.schema import DEVICE_TABLES
@@ -26,11 +27,10 @@ class Hot:
 
 
 def lead_finding(analysis: Analysis, result: CheckResult) -> Finding | None:
-    """The finding in the headline: without GPU rows the fault of the capture, else the worst one that has a price."""
+    """The finding in the headline: without GPU rows the fault of the capture, else the worst one."""
     if not analysis.has_gpu_rows:
         return next((f for f in result.findings if f.message in result.headline), None)
-    priced = (f for f in result.findings if f.severity in ("critical", "warning") and f.saving_ns > 0)
-    return next((f for f in priced if f.message in result.headline), None)
+    return worst_finding(result.findings)
 
 
 def find_hot(analysis: Analysis, finding: Finding) -> Hot | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profkit import text
 
 CAUSES = {
-    "python": "Python (host code)",
+    "python": "host code",
     "stage_schedule": "schedule (host)",
     "stage_tokenize": "tokenize (host)",
     "stage_sample": "sample (host)",

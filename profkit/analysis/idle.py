@@ -3,7 +3,8 @@
 The host thread that issued the operation ending a gap decides. Until its call returned, the gap is cut where that
 thread's state changes: in a launch, copy, synchronisation or allocator call; in an operating system wait; in a CPU
 stage; else in its own code (python). After the call returned the device had its work and was not there yet: launch
-latency. Without a recorded call the cause is unknown.
+latency, as long as it is short enough to be that. Without a recorded call, and for the rest of a long delay (the device
+was held by something that this capture does not show), the cause is unknown.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ CALL_CAUSES = ("launch_call", "copy_call", "sync", "allocator", "module_load")
 HOST_CAUSES = ("python", *(f"stage_{stage}" for stage in CPU_STAGES), "os_wait")
 CAUSES = (*HOST_CAUSES, *CALL_CAUSES, "launch_latency", "unknown")
 APART = ("not_collected", "startup", "tail")
+
+LONGEST_LATENCY_NS = 100_000
+"""More than this between the end of a launch call and the start of its work is no dispatch."""
 
 _WAITS = ("poll", "futex", "sem_", "pthread_cond", "nanosleep", "epoll", "select", "read", "recv", "accept", "wait")
 
@@ -145,8 +149,10 @@ def _causes(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, ro
         parts[cause] = np.where(known, state.covered(low, high), 0)
         left = left - parts[cause]
     parts["python"] = left
-    parts["launch_latency"] = np.where(known, end - host_until, 0)
-    parts["unknown"] = np.where(known, 0, end - start)
+    late = end - host_until
+    dispatched = known & (end - np.where(known, returned, end) <= LONGEST_LATENCY_NS)
+    parts["launch_latency"] = np.where(dispatched, late, 0)
+    parts["unknown"] = np.where(dispatched, 0, np.where(known, late, end - start))
     return parts
 
 

@@ -13,8 +13,6 @@ from profkit.model import Mask
 
 LONGEST_PYTHON_NS = 100_000
 """More host code than this between two launches is host work, not the price of a launch."""
-LONGEST_LATENCY_NS = 100_000
-"""More than this between a launch and its start is no dispatch: the device or the driver was held up."""
 
 _OTHER_WORK = (
     "sync", "copy_call", "allocator", "module_load", "os_wait", "unknown",
@@ -31,5 +29,5 @@ def launch_paced(analysis: Analysis) -> Mask:
     for cause in _OTHER_WORK:
         paced &= idle.parts[cause] == 0
     # A call that had returned before the gap began: the device was late, not the host.
-    paced &= (idle.parts["launch_latency"] < idle.length) & (idle.parts["launch_latency"] <= LONGEST_LATENCY_NS)
+    paced &= idle.parts["launch_latency"] < idle.length
     return paced

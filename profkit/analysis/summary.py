@@ -10,6 +10,7 @@ from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle import APART, CAUSES
 from profkit.analysis.intervals import percentile
+from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
 from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
 
@@ -35,7 +36,7 @@ def trace_facts(analysis: Analysis) -> dict[str, Any]:
         "resolution_ns": trace.meta.resolution_ns,
         "captured": [table for table in EVENT_TABLES if trace.rows(table)],
         "missing": {table: _reason(trace, table) for table in trace.missing if not trace.rows(table)},
-        "warnings": list(trace.meta.warnings),
+        "warnings": [*trace.meta.warnings, *doubts(analysis)],
         "notes": list(trace.meta.notes),
     }
 

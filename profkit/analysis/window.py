@@ -12,6 +12,9 @@ from profkit.analysis.steps import find_steps
 from profkit.analysis.work import device_work
 from profkit.errors import UsageError
 from profkit.model import Trace, Window
+from profkit.schema import EVENT_TABLES
+from profkit.stages import parse_name
+from profkit.text import moment
 
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(rf"^(\d+(?:\.\d+)?)({'|'.join(_UNITS)})$")
@@ -21,20 +24,33 @@ _STEPS = re.compile(r"^step:(\d+)(?:-(\d+))?$")
 def parse_window(trace: Trace, words: str) -> Window:
     """The window that ``words`` name, in trace time. Raises UsageError for what is no window or holds nothing.
 
-    ``step:`` counts the steps of the first process from 0, by their periods where they have GPU work; ``range:`` takes
-    the first range of that name.
+    ``START:END`` may leave out either; ``step:`` counts the steps of the first process from 0, by their periods where
+    they have GPU work; ``range:`` takes the first range of that name, with or without a stage's prefix and payload.
     """
-    if match := _STEPS.match(words):
-        return _of_steps(trace, int(match[1]), int(match[2] or match[1]))
+    if words.startswith("step:"):
+        return _of_steps(trace, words)
     if words.startswith("range:"):
         return _of_range(trace, words.removeprefix("range:"))
     start, colon, end = words.partition(":")
-    if not colon:
-        raise UsageError(f"no window: {words!r}; say 1.2s:1350ms, step:12, step:10-20 or range:NAME")
-    window = Window(_ns(start), _ns(end))
+    if not colon or not (start or end):
+        raise UsageError(f"no window: {words!r}; say 1.2s:1350ms, 1.2s:, step:12, step:10-20 or range:NAME")
+    low, high = _edges(trace)
+    window = Window(_ns(start) if start else low, _ns(end) if end else high)
     if window.dur_ns <= 0:
         raise UsageError(f"the window {words} is empty: its end is not after its start")
+    if window.end_ns <= low or window.start_ns >= high:
+        raise UsageError(f"the window {words} lies outside of the capture, {moment(low)} to {moment(high)}")
     return window
+
+
+def _edges(trace: Trace) -> tuple[int, int]:
+    """When the first event begins and the last one ends."""
+    parts = [
+        (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
+        for table in EVENT_TABLES
+        if len(start := trace.array(table, "start_ns"))
+    ]
+    return min((low for low, _ in parts), default=0), max((high for _, high in parts), default=0)
 
 
 def _ns(words: str) -> int:
@@ -44,11 +60,18 @@ def _ns(words: str) -> int:
     return int(Decimal(match[1]) * _UNITS[match[2]])
 
 
-def _of_steps(trace: Trace, first: int, last: int) -> Window:
+def _of_steps(trace: Trace, words: str) -> Window:
+    match = _STEPS.match(words)
+    if match is None:
+        raise UsageError(f"no steps: {words!r}; say step:12 or step:10-20")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise UsageError(f"no steps: {words!r} ends before it begins")
     steps = find_steps(trace, stage_ranges(trace), device_work(trace))
     mine = np.flatnonzero((steps.process == steps.process[:1]) & (steps.index >= first) & (steps.index <= last))
     if len(mine) != last - first + 1:
-        raise UsageError(f"no such steps: the trace has {len(steps)} steps, counted from 0")
+        count = int((steps.process == steps.process[:1]).sum())
+        raise UsageError(f"no such steps: the first process has {count}, counted from 0")
     # A step's time is its period: from the end of the previous one's GPU work to the end of its own.
     own_start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])
     end = np.where(steps.gpu_end[mine] >= 0, steps.gpu_end[mine], steps.host_end[mine])
@@ -57,10 +80,15 @@ def _of_steps(trace: Trace, first: int, last: int) -> Window:
 
 
 def _of_range(trace: Trace, name: str) -> Window:
-    wanted = trace.name_rows(lambda text: text == name, "text")
+    wanted = trace.name_rows(lambda text: text == name or _stage_name(text) == name, "text")
     names = trace.array("spans", "name")
     rows = np.flatnonzero((names >= 0) & (wanted[np.maximum(names, 0)] if wanted.any() else False))
     if not len(rows):
         raise UsageError(f"no range is called {name!r} in this trace")
     start = int(trace.array("spans", "start_ns")[rows[0]])
     return Window(start, start + int(trace.array("spans", "dur_ns")[rows[0]]))
+
+
+def _stage_name(text: str) -> str:
+    found = parse_name(text)
+    return found.name if found is not None else ""

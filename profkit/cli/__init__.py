@@ -45,7 +45,7 @@ def build_app(commands: dict[str, Command]) -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help="Where does each step's time go, what would fix it, and did my change help?",
+        help="Where does each step's time go, and what would fix it?",
         epilog="profkit FILE is short for profkit check FILE.",
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import typer
@@ -11,13 +13,17 @@ from profkit.errors import UsageError
 
 
 def run(
-    trace: Path = typer.Argument(..., help="A trace of any format that profkit reads."),
-    window: str = typer.Option("", help="Part of it: 1.2s:1350ms, step:12, step:10-20 or range:NAME."),
+    trace: Path = typer.Argument(..., readable=False, help="A trace of any format that profkit reads."),
+    window: str = typer.Option("", help="Part of it: 1.2s:1350ms, step:12, range:NAME."),
     domain: str = typer.Option("", help="Show only ranges of this NVTX domain."),
     as_json: bool = typer.Option(False, "--json", help="Print strict JSON (schema profkit.check/1)."),
     fail_on: str = typer.Option("", help="Exit 3 if a finding is at least this severe: warning or critical."),
 ) -> None:
-    """Say where the time of a trace goes, what would fix it, and what is not known."""
+    """Say where the time of a trace goes.
+
+    And what would fix it, at what price, and what is not known. A window is START:END (either may be left out),
+    step:N or step:N-M (counted from 0; a step's time is its period), or range:NAME (the first of that name).
+    """
     from profkit.analysis.context import Analysis
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
@@ -31,10 +37,19 @@ def run(
     analysis = Analysis(opened, parse_window(opened, window) if window else None)
     result = check_analysis(analysis)
     if domain:
-        result.summary["ranges"][:] = [r for r in result.summary["ranges"] if r["domain"] == domain]
-    print(to_json(check_document(result)) if as_json else check_text(result))
+        keep_domain(result.summary["ranges"], domain)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    print(to_json(check_document(result)) if as_json else check_text(result, width))
     if fail_on and any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in result.findings):
         raise typer.Exit(EXIT_GATE_FAILED)
+
+
+def keep_domain(ranges: list[dict[str, object]], domain: str) -> None:
+    """Leave only the ranges of an NVTX domain. Raises UsageError for one that the trace does not have."""
+    known = sorted({str(r["domain"]) for r in ranges if r["domain"]})
+    if domain not in known:
+        raise UsageError(f"no ranges of domain {domain!r}: there are {', '.join(known) or 'none but the default'}")
+    ranges[:] = [r for r in ranges if r["domain"] == domain]
 
 
 COMMAND = Command(name="check", run=run, example="profkit check run.sqlite --json")

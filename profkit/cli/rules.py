@@ -12,7 +12,10 @@ def run(
     code: str = typer.Argument("", help="Show the page of this rule."),
     as_json: bool = typer.Option(False, "--json", help="Print strict JSON (schema profkit.rules/1)."),
 ) -> None:
-    """List the rules, or show one rule's page: what it finds, why, at what price, and when it is wrong."""
+    """List the rules, or show one rule's page.
+
+    A page says what the rule finds, why that costs time, how the price is computed, and when it is wrong.
+    """
     import inspect
 
     from profkit.rules import all_rules

@@ -25,8 +25,11 @@ def constants() -> dict[str, Any]:
 def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | None = None, **rest: Any) -> Finding:
     """A Finding with its prices: per counted step against the median period; without steps against the window.
 
-    What is lost on one ``device`` is divided by the steps of the processes that work on it.
+    What is lost on one ``device`` is divided by the steps of the processes that work on it. A saving of -1 is not
+    known: it has no share, and is a warning.
     """
+    if saving_ns < 0:
+        return Finding(**rest, cost_ns=cost_ns, severity="warning")
     of_steps = analysis.steps if device is None else analysis.steps_of_device(device)
     kind_code, period = of_steps.main_kind(), of_steps.median_period()
     steps = int((of_steps.counted & (of_steps.kind == kind_code)).sum()) if kind_code is not None else 0

@@ -2,8 +2,8 @@
 
 What it finds
     Gaps of at least 20 us in which a GPU did nothing although work was on its way, and what the host thread that ended
-    the gap did meanwhile: Python, a CPU stage, a synchronisation, an allocation, a wait in the operating system. Gaps
-    that only launches pace are PK201's.
+    the gap did meanwhile: its own code, a CPU stage, a synchronisation, an allocation, a wait in the operating system.
+    Gaps that only launches pace are PK201's.
 
 Why it costs time
     A GPU that waits for its host produces nothing. In a decode loop such a gap comes back with every token.
@@ -12,7 +12,8 @@ How the cost is computed
     cost: the summed length of these gaps, per device, inside the window. saving: the part of them in which the host
     was in its own work (Python, CPU stages, operating system waits, allocations, module loading), as a ceiling: that
     work can overlap with the GPU's if it is moved off the path between two steps. Synchronisations and launches have
-    rules of their own. Time before the first and after the last GPU row is not a gap.
+    rules of their own. Where more than half of the time has no recorded cause there is no price. Time before the first
+    and after the last GPU row is not a gap.
 
 What to do
     Look at the largest cause. Prepare the next step while the GPU works on this one (asynchronous scheduling), move
@@ -33,19 +34,26 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle import HOST_CAUSES
 from profkit.analysis.launch_pace import launch_paced
+from profkit.analysis.ranges import idle_by_range
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_gpu_rows
 from profkit.rules._price import priced
+from profkit.schema import STAGES
 from profkit.testing import build_trace, launch, span
 
 SHORTEST_GAP_NS = 20_000
 SMALLEST_SHARE = 0.01
 """Below this share of the window there is nothing to report."""
 
+SMALLEST_RANGE_SHARE = 0.10
+"""Of the idle time of the gaps, for a range to be named."""
+
+UNEXPLAINED_ADVICE = "Record CUDA calls of all processes, from before the work begins (nsys --trace=cuda,nvtx,osrt)."
+
 OWN_WORK = (*HOST_CAUSES, "allocator", "module_load")
 
 WORDS = {
-    "python": "Python", "os_wait": "an OS wait", "launch_call": "launch calls", "copy_call": "copy calls",
+    "python": "host code", "os_wait": "an OS wait", "launch_call": "launch calls", "copy_call": "copy calls",
     "sync": "a synchronisation", "allocator": "the allocator", "module_load": "module loading",
     "launch_latency": "done (launch latency)", "unknown": "not recorded", "stage_schedule": "schedule",
     "stage_tokenize": "tokenize", "stage_sample": "sample", "stage_detokenize": "detokenize",
@@ -67,8 +75,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     idle = analysis.idle
     causes = {cause: int(part[rows].sum()) for cause, part in idle.parts.items()}
     ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
-    recorded = causes["unknown"] < cost
-    during = ", ".join(f"{WORDS[cause]} {text.ns(value)}" for value, cause in ranked[:3])
+    explained = 2 * causes["unknown"] <= cost
     longest = rows[np.argsort(-idle.length[rows], kind="stable")]
     first = longest[0]
     ends_at = idle.ends_at[longest]
@@ -77,21 +84,21 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         analysis,
         device=device,
         cost_ns=cost,
-        saving_ns=sum(causes[cause] for cause in OWN_WORK),
+        saving_ns=sum(causes[cause] for cause in OWN_WORK) if explained else -1,
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:gaps:",
         message=(
             f"{analysis.device_name(device)} did nothing for {text.ns(cost)} ({text.percent(cost / window.dur_ns)} of "
             f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more; "
-            + (f"meanwhile the host was in: {during}" if recorded else "what the host did was not recorded")
+            + _meanwhile(analysis, rows, causes, ranked, explained)
         ),
         cause=(
             f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}"
-            if recorded
-            else "not known: the calls that submitted the work were not recorded"
+            if explained
+            else "not in this capture: calls were not recorded, or the GPU was held by work that was not"
         ),
-        advice=RULE.advice if recorded else "Record CUDA calls too (nsys --trace=cuda), to see what the host did.",
+        advice=RULE.advice if explained else UNEXPLAINED_ADVICE,
         facts={
             "gaps": len(rows),
             "longest_ns": int(idle.length[first]),
@@ -105,8 +112,25 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
                 tracks=tuple(np.unique(analysis.work.track[kernels[:100]]).tolist()),
                 window=Window(int(idle.start[first]), int(idle.end[first])),
             ),
-        ),
+        )
+        if len(kernels)
+        else (),
     )
+
+
+def _meanwhile(
+    analysis: Analysis, rows: Ints, causes: dict[str, int], ranked: list[tuple[int, str]], explained: bool
+) -> str:
+    """What the host did in these gaps, and in which of the program's own ranges, as far as it was recorded."""
+    if not explained:
+        return f"this capture does not show why ({text.ns(causes['unknown'])} of it have no recorded cause)"
+    during = ", ".join(f"{WORDS[cause]} {text.ns(value)}" for value, cause in ranked[:3])
+    inside = [
+        f"{text.clip(name, 60)} {text.ns(value)}"
+        for name, value in idle_by_range(analysis, rows)
+        if name not in STAGES and value >= SMALLEST_RANGE_SHARE * sum(causes.values())
+    ]
+    return f"meanwhile the host was in: {during}" + (f"; in range {', '.join(inside[:2])}" if inside else "")
 
 
 def fires() -> Trace:

@@ -13,7 +13,8 @@ How the cost is computed
     at most 100 us of its own code between two launches, or the launch was on its way for at most 100 us), inside
     decode steps. saving:
     cost minus one graph launch for each step, 2.5 us and 1 ns a kernel (published figures, see the facts): what is
-    left if the step is replayed as one CUDA graph. Fires where the cost is at least 10 % of the time of these steps.
+    left if the step is replayed as one CUDA graph. Fires where the cost is at least 10 % of the time of these steps,
+    and most kernels start within 20 us of their launch call.
 
 What to do
     Capture the decode step in a CUDA graph for each batch size, or compile it (torch.compile with
@@ -44,6 +45,8 @@ from profkit.rules._price import constants, priced
 from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.10
+LONGEST_START_NS = 20_000
+"""A kernel that starts later than this after its launch call waited in a queue."""
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
@@ -60,7 +63,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     for device in np.unique(idle.device[paced]).tolist():
         mine = paced & (idle.device == device)
         cost = int(idle.length[mine].sum())
-        if total and cost >= SMALLEST_SHARE * total:
+        if total and cost >= SMALLEST_SHARE * total and _starts_at_once(analysis, int(device), count):
             yield _finding(analysis, int(device), mine, cost, total, count)
 
 
@@ -90,7 +93,7 @@ def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int,
             f"launch comes every {text.ns(_interval(analysis, calls))} (median)"
         ),
         cause="the host submits kernels more slowly than the GPU runs them",
-        advice=RULE.advice,
+        advice=RULE.advice if steps else "Replay what repeats as a CUDA graph, or compile it; fuse small kernels.",
         facts={
             "launch_paced_gaps": int(mine.sum()),
             "launches": len(calls),
@@ -109,6 +112,13 @@ def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int,
             ),
         ),
     )
+
+
+def _starts_at_once(analysis: Analysis, device: int, steps: int) -> bool:
+    """Whether most kernels start as soon as they are launched: else a queue stands, and the GPU sets the pace."""
+    kernels = _kernels(analysis, device, steps)
+    wait = analysis.work.start[kernels] - analysis.call_end[analysis.work.call[kernels]]
+    return (percentile(wait, 50) or 0) <= LONGEST_START_NS
 
 
 def _kernels(analysis: Analysis, device: int, steps: int) -> Ints:

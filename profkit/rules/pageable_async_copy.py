@@ -90,7 +90,7 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
             f"Pageable {word.upper()} ×{len(rows):,} ({what}) through {', '.join(names)}: {text.size(total_bytes)} in "
             f"{text.ns(total)}, {text.rate(total_bytes, total)} on {analysis.device_name(device)}, "
             f"{_stream_words(analysis, rows)}, the longest at {int(work.start[first]):,} ns; "
-            f"{blocked:,} of {len(rows):,} calls returned only when the copy was done"
+            f"the host was in {'the call' if len(rows) == 1 else 'these calls'} for {text.ns(int(host.sum()))}"
             + (f"; {followed:,} have a synchronisation right behind them" if followed else "")
         ),
         cause="the host side is pageable memory, which the driver stages through a buffer of its own",

@@ -91,7 +91,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
         key=f"{RULE.code}:all:steps:",
         message=(
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
-            f"{text.count(syncs, 'synchronisation')} ({_half_up_2(syncs, steps)} a step, "
+            f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
             f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(time.waited)}, "
             f"the GPU was busy {text.ns(time.busy)} of it: removing the wait alone gives back at most "
             f"{text.ns(time.drained)}"
@@ -134,6 +134,10 @@ def _callers(trace: Trace, calls: Ints) -> list[str]:
             code = int(np.bincount(names).argmax())
             out.append(text.clip(trace.name(code), 80))
     return out
+
+
+def _counted(syncs: int, waits: int) -> str:
+    return text.count(syncs, "synchronisation") if syncs else text.count(waits, "blocking read-back")
 
 
 def _half_up_2(value: int, by: int) -> str:

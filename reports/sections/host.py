@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
 from markupsafe import Markup
 
 from profkit import text
-from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import percentile
-from profkit.analysis.spans import nested_ranges
+from profkit.analysis.operators import operator_times
 from profkit.report import ReportInput, Section
 from profkit.reports.markup import join, name, table
-from profkit.schema import NOT_WHOLE, SPAN_KINDS
 
 _MOST = 12
-
-
-@dataclass(frozen=True)
-class OperatorTime:
-    """One operator name, ns: ``sum_ns`` with what it calls, ``self_ns`` without the operators inside it."""
-
-    name: int
-    count: int
-    sum_ns: int
-    self_ns: int
-    median_ns: int | None
 
 
 def render(report: ReportInput) -> Markup | None:
@@ -48,7 +31,7 @@ def _calls(report: ReportInput) -> Markup | None:
 
 def _launch_words(report: ReportInput) -> str:
     launches = report.result.summary["launches"]
-    words = ["Of the whole capture; a driver call inside a runtime call counts in both."]
+    words = ["A driver call inside a runtime call counts in both."]
     if launches["graph_launches"]:
         each = launches["graph_host_ns_per_kernel"]
         words.append(
@@ -64,40 +47,14 @@ def _launch_words(report: ReportInput) -> str:
     return " ".join(words)
 
 
-def operator_times(analysis: Analysis, most: int) -> list[OperatorTime]:
-    """Operators by self time that begin inside what is selected; those not seen whole are not counted."""
-    trace = analysis.trace
-    whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
-    inside = analysis.begins_inside("spans")
-    rows = np.flatnonzero((trace.array("spans", "kind") == SPAN_KINDS.index("op")) & whole & inside)
-    if not len(rows):
-        return []
-    ranges = nested_ranges(trace, rows)
-    length = ranges.end - ranges.start
-    alone = length.copy()
-    inner = ranges.parent >= 0
-    np.subtract.at(alone, ranges.parent[inner], length[inner])
-    code, group = np.unique(trace.array("spans", "name")[rows], return_inverse=True)
-    total, own = np.zeros(len(code), np.int64), np.zeros(len(code), np.int64)
-    np.add.at(total, group, length)
-    np.add.at(own, group, np.maximum(alone, 0))
-    count = np.bincount(group, minlength=len(code))
-    return [
-        OperatorTime(int(code[i]), int(count[i]), int(total[i]), int(own[i]), percentile(length[group == i], 50))
-        for i in np.lexsort((code, -own))[:most].tolist()
-    ]
-
-
 def _operators(report: ReportInput) -> Markup | None:
     found = operator_times(report.analysis, _MOST)
     if not found:
         return None
-    trace = report.analysis.trace
     rows = [
-        (name(trace.name(op.name)), f"{op.count:,}", text.ns(op.self_ns), text.ns(op.sum_ns), text.ns(op.median_ns))
-        for op in found
+        (name(op.name), f"{op.count:,}", text.ns(op.self_ns), text.ns(op.sum_ns), text.ns(op.median_ns)) for op in found
     ]
-    foot = "Host times of the whole capture. Self is without the operators that it calls."
+    foot = "Host times. Self is without the operators that it calls."
     return table(("operator, most self time first", "count", "self", "sum", "median"), rows, foot=foot)
 
 
@@ -110,7 +67,7 @@ def _ranges(report: ReportInput) -> Markup | None:
         shown = f"{item['domain']}/{item['name']}" if item["domain"] else item["name"]
         rows.append((name(shown), f"{item['count']:,}", f"{item['unclosed']:,}", text.ns(item["total_ns"])))
     more = len(ranges) - len(rows)
-    foot = "Of the whole capture; ranges nest, so sums overlap." + (" Further ranges are not listed." if more else "")
+    foot = "Ranges nest, so sums overlap." + (" Further ranges are not listed." if more else "")
     return table(("range, most time first", "count", "unclosed", "sum"), rows, foot=foot)
 
 

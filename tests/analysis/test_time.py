@@ -269,9 +269,11 @@ def test_a_window_selects_steps_ranges_calls_and_waits() -> None:
 @pytest.mark.parametrize(
     ("words", "window"),
     [
-        ("1.2s:1350ms", Window(1_200_000_000, 1_350_000_000)),
-        ("5us:7µs", Window(5_000, 7_000)),
-        ("0ns:1ns", Window(0, 1)),
+        ("0.0001ms:1350ms", Window(100, 1_350_000_000)),
+        ("0us:7µs", Window(0, 7_000)),
+        ("0ns:101ns", Window(0, 101)),
+        ("105ns:", Window(105, 190)),
+        (":150ns", Window(100, 150)),
         ("range:decode", Window(100, 190)),
     ],
 )
@@ -280,7 +282,23 @@ def test_windows_in_words(words: str, window: Window) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "5", "1s", "2s:1s", "1s:1s", "1:2", "step:9", "step:0-9", "step:x", "range:nope", "-1s:2s"]
+    "words",
+    [
+        "",
+        ":",
+        "5",
+        "1s",
+        "2s:1s",
+        "1s:1s",
+        "1:2",
+        "step:9",
+        "step:0-9",
+        "step:x",
+        "step:1-0",
+        "range:nope",
+        "-1s:2s",
+        "1s:2s",
+    ],
 )
 def test_windows_that_are_none(words: str) -> None:
     with pytest.raises(UsageError):
