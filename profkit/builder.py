@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from profkit import text
 from profkit.arrays import depths, first_match, pack, parents, sort_order
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
+from profkit.redact import redacted
 from profkit.schema import (
     DEVICE_TABLES,
     EVENT_TABLES,
@@ -28,6 +29,9 @@ from profkit.schema import (
     TABLES,
     Column,
 )
+
+_REFERENCES = {"collectives": (("span", "spans"), ("kernel", "kernels"))}
+"""Columns that hold a row of another event table: given as its number in the order of adding."""
 
 _NESTED_KINDS = [SPAN_KINDS.index(kind) for kind in ("push_pop", "op", "module", "python", "annotation")]
 
@@ -94,6 +98,8 @@ class Builder:
         """What makes a number doubtful."""
         self.notes: list[str] = []
         """What was assumed, and makes no number doubtful."""
+        self.host_names: list[str] = []
+        """Names of machines that the source gives away: no text of the trace shows them."""
         self._dimensions: dict[str, list[dict[str, Any]]] = {
             t.name: [] for t in TABLES.values() if t.kind == "dimension" and t.name != "names"
         }
@@ -129,11 +135,12 @@ class Builder:
         """Rows of a table so far."""
         if table in self._dimensions:
             return len(self._dimensions[table])
-        return sum(len(part["start_ns"]) for part in self._events.get(table, []))
+        return sum(len(next(iter(part.values()))) for part in self._events.get(table, []))
 
     def add(self, table: str, **columns: Any) -> None:
         """Add rows of an event or long table: arrays of one length, scalars for all rows; the rest, or None, is absent.
 
+        ``span`` and ``kernel`` of a collective are numbers of rows in the order of adding; ``finish`` translates them.
         A negative ``dur_ns`` means that the row was not seen to end.
         """
         lengths = {len(v) for v in columns.values() if v is not None and not isinstance(v, int | float | str | bool)}
@@ -162,19 +169,28 @@ class Builder:
         wanted = [row for row, name in enumerate(self.names.texts()) if match(name)]
         return sum(int(np.isin(part["name"], wanted).sum()) for part in self._events.get("calls", []))
 
+    def earliest(self) -> int:
+        """The earliest start of an event so far, 0 without events."""
+        parts = [part for name in EVENT_TABLES for part in self._events.get(name, [])]
+        return min((int(part["start_ns"].min()) for part in parts), default=0)
+
     def shift_to_origin(self) -> int:
         """Subtract the earliest start from all event times, and return it: for sources with absolute times."""
-        parts = [part for name in EVENT_TABLES for part in self._events.get(name, [])]
-        origin = min((int(part["start_ns"].min()) for part in parts), default=0)
-        for part in parts:
+        origin = self.earliest()
+        for part in (part for name in EVENT_TABLES for part in self._events.get(name, [])):
             part["start_ns"] = part["start_ns"] - origin
+        for part in (part for table in self._events.values() for part in table if "time_ns" in part):
+            part["time_ns"] = part["time_ns"] - origin
         return origin
 
-    def own_device_rows(self, processes: list[int]) -> int:
+    def own_device_rows(self, processes: list[int], by_track: Mapping[int, int] | None = None) -> int:
         """Give device rows without a process the one whose calls hold their correlation id.
 
-        With one process it is that one. Returns how many rows no single process could be found for.
+        With one process it is that one; a track in ``by_track`` belongs to that process, whatever the ids say. Returns
+        how many rows no single process could be found for.
         """
+        tracks = np.fromiter((by_track or {}).keys(), np.int64)
+        owners = np.fromiter((by_track or {}).values(), np.int64)
         keys = {
             process: np.concatenate(
                 [part["correlation"][part["process"] == process] for part in self._events.get("calls", [])] or [[]]
@@ -188,8 +204,11 @@ class Builder:
                 continue
             hits = np.stack([first_match(keys[p], part["correlation"]) >= 0 for p in processes] or [np.zeros(0, bool)])
             single = hits.sum(axis=0) == 1
-            part["process"] = np.where(single, np.asarray(processes)[hits.argmax(axis=0)], -1).astype(np.int32)
-            unclear += int((~single).sum())
+            process = np.where(single, np.asarray(processes)[hits.argmax(axis=0)], -1)
+            owner = first_match(tracks, part["track"].astype(np.int64))
+            process[owner >= 0] = owners[owner[owner >= 0]]
+            part["process"] = process.astype(np.int32)
+            unclear += int((process < 0).sum())
         return unclear
 
     def miss(self, table: str, reason: str, process: int = EVERY_PROCESS) -> None:
@@ -205,11 +224,13 @@ class Builder:
             if name in EVENT_TABLES and len(c["start_ns"])
         ]
         last = max((end for _, end in edges), default=0)
+        orders: dict[str, Ints | None] = {}
         for name in EVENT_TABLES:
             self._close_open(name, columns[name], last)
-            columns[name] = _sorted(columns[name])
+            orders[name] = _sort(columns[name])
             if meta.simulated:
                 columns[name]["flags"] |= FLAG_SIMULATED
+        _translate_references(columns, orders)
         _nest(columns["spans"])
         for name in DEVICE_TABLES:
             _flag_device_rows(columns[name], columns["calls"])
@@ -222,7 +243,7 @@ class Builder:
         if not windows and edges:
             windows = (Window(min(start for start, _ in edges), last),)
         meta = replace(meta, warnings=(*meta.warnings, *self.warnings), notes=(*meta.notes, *self.notes))
-        return Trace(meta, tables, _frozen_missing(self.missing), windows)
+        return redacted(Trace(meta, tables, _frozen_missing(self.missing), windows), self.host_names)
 
     def _joined(self, table: str) -> dict[str, Any]:
         parts = self._events.pop(table, [])
@@ -299,12 +320,27 @@ def _column(column: Column, value: Any, n: int) -> Any:
     return np.asarray(value).astype(dtype, copy=False)
 
 
-def _sorted(columns: dict[str, Any]) -> dict[str, Any]:
+def _sort(columns: dict[str, Any]) -> Ints | None:
+    """Put the rows in order; returns the order, None where they were in it."""
     order = sort_order(columns["start_ns"], columns["dur_ns"], columns["track"])
-    if not np.array_equal(order, np.arange(len(order))):
-        for name, values in columns.items():
-            columns[name] = values.take(pa.array(order)) if isinstance(values, pa.Array) else values[order]
-    return columns
+    if np.array_equal(order, np.arange(len(order))):
+        return None
+    for name, values in columns.items():
+        columns[name] = values.take(pa.array(order)) if isinstance(values, pa.Array) else values[order]
+    return order
+
+
+def _translate_references(columns: Mapping[str, dict[str, Any]], orders: Mapping[str, Ints | None]) -> None:
+    for table, references in _REFERENCES.items():
+        for column, other in references:
+            order = orders[other]
+            rows = columns[table][column]
+            if order is None or not len(rows):
+                continue
+            place = np.empty(len(order) + 1, np.int64)
+            place[order] = np.arange(len(order))
+            place[-1] = -1  # no row stays no row
+            columns[table][column] = place[rows]
 
 
 def _nest(spans: dict[str, Any]) -> None:

@@ -228,6 +228,7 @@ _ALL = (
         _GRAPH,
         _GRAPH_NODE,
         _int("cause", "Cause of a unified-memory migration as the source codes it, -1 if none."),
+        _long("address", "Virtual base address of a unified-memory migration, -1 if none."),
     ),
     _event(
         "graphs",
@@ -278,7 +279,7 @@ _ALL = (
         "collectives",
         "A collective operation, from its range and its kernel.",
         _long("span", "Row of spans, -1 if none."),
-        _long("kernel", "Row of kernels, -1 if none."),
+        _long("kernel", "Row of kernels, -1 if none; operations of one NCCL group may share it."),
         _NAME,
         _text("operation", "all_reduce, all_gather, ...; empty if not known."),
         _bytes("bytes", "Message size, -1 if not known."),
@@ -299,7 +300,7 @@ _ALL = (
         "Time that the profiler or the driver took for itself.",
         _NAME,
         _PROCESS,
-        _text("kind", "What for."),
+        _text("kind", "What for: driver_jit, module_loading, buffer_flush, ...; otherwise profiler or driver."),
     ),
     _event(
         "gpu_events",
@@ -308,16 +309,20 @@ _ALL = (
         _CORRELATION,
         _long("event", "CUDA event id."),
         _long("event_sync", "Id of this record, -1 if none."),
+        _flag(
+            "device_time", "Whether start_ns was taken on the device; otherwise it is the start of the recording call."
+        ),
     ),
     _event(
         "graph_events",
         "Creation, instantiation or cloning of a CUDA graph or of a node.",
         _PROCESS,
-        _text("kind", "graph, exec, clone or node."),
+        _text("kind", "graph, exec, clone, node or update (of a node of an executable graph)."),
         _GRAPH,
         _long("graph_exec", "Executable graph id, -1 if none."),
         _GRAPH_NODE,
         _long("original_node", "Node that it was cloned from, -1 if none."),
+        _long("original_graph", "Graph that it was cloned from, -1 if none."),
     ),
     _event(
         "allocs",

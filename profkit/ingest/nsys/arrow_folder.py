@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profkit.errors import InputError
 from profkit.ingest.nsys.source import (
     Column,
     DamagedTable,
     decode,
     find_columns,
+    leave_out,
     narrow,
     ordered_strings,
 )
@@ -71,7 +71,11 @@ class ArrowFolder:
         name = next((name for name in names if name in self._files), None)
         if name is None:
             return []
-        table = self._read(name, None)
+        try:
+            table = self._read(name, None)
+        except DamagedTable as error:
+            leave_out(self, error)
+            return []
         columns = {c: _plain(_decoded(table.column(c))) for c in table.column_names}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

@@ -49,6 +49,7 @@ _MEMCPY = {
     "src_device": small("srcDeviceId"),
     "dst_device": small("dstDeviceId"),
     "cause": small("migrationCause"),
+    "address": ints("virtualAddress"),
     "graph_node": ints("graphNodeId"),
 }
 _MEMSET = {"bytes": ints("bytes"), "memory": small("memKind"), "graph_node": ints("graphNodeId")}
@@ -127,6 +128,7 @@ def _add_copies(rows: dict[str, Any], builder: Builder, identity: Identity) -> N
         src_kind=_memory(rows.get("src_kind"), n),
         dst_kind=_memory(rows.get("dst_kind"), n),
         cause=rows.get("cause"),
+        address=rows.get("address"),
         graph_node=rows.get("graph_node"),
         **sides,
         **common,

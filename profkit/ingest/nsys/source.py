@@ -53,9 +53,9 @@ def payload(*names: str) -> Column:
     return Column(names, "int", False, np.int64, NO_INT)
 
 
-def floats(*names: str) -> Column:
+def floats(*names: str, required: bool = False) -> Column:
     """A float; NULL becomes infinity, which no exporter writes."""
-    return Column(names, "float", False, np.float64, np.inf)
+    return Column(names, "float", required, np.float64, np.inf)
 
 
 def texts(*names: str, required: bool = False) -> Column:
@@ -93,7 +93,10 @@ class Source(Protocol):
     def has(self, table: str) -> bool: ...
 
     def small_table(self, *names: str) -> list[dict[str, Any]]:
-        """All rows of the first of ``names`` that exists, as dictionaries; [] where none does. For small tables."""
+        """All rows of the first of ``names`` that exists, as dictionaries; [] where none does, or where it is damaged.
+
+        For small tables.
+        """
 
     def fetch(self, table: str, wanted: Mapping[str, Column]) -> dict[str, Any] | None:
         """Columns of ``table`` by our name, or None where the table does not exist.
@@ -105,6 +108,14 @@ class Source(Protocol):
 
     def string_table(self) -> tuple[Array, pa.ChunkedArray]:
         """(ids in order, values) of StringIds and of the texts that stood in place of ids."""
+
+
+def leave_out(source: Source, error: DamagedTable) -> None:
+    """Go on without a table about the capture: said once, and the trace is partial."""
+    source.partial = True
+    warning = f"{error.message}: not read"
+    if warning not in source.warnings:
+        source.warnings.append(warning)
 
 
 def find_columns(

@@ -7,7 +7,6 @@ structured payloads of NCCL. A range whose ``end`` is NULL was never closed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,19 @@ import pyarrow.compute as pc
 from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
+from profkit.ingest.nsys.payloads import Payloads, read_payloads
 from profkit.ingest.nsys.rows import TIMES, absent, event_rows, keep_rows, time_columns
 from profkit.ingest.nsys.source import (
-    NO_INT, Source, decode, floats, ints, name_ids, payload, small, string_ids, texts,
+    NO_INT,
+    Source,
+    decode,
+    floats,
+    ints,
+    name_ids,
+    payload,
+    small,
+    string_ids,
+    texts,
 )  # fmt: skip
 from profkit.model import Array, Ints
 from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS
@@ -54,17 +63,7 @@ _PAYLOADS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Structured:
-    """Structured payloads of the ranges, by row of spans as they were added: JSON text or bytes, b"" for none."""
-
-    json: pa.ChunkedArray | None
-    json_id: Array | None
-    blob: pa.ChunkedArray | None
-    domain_id: Array
-
-
-def read_spans(source: Source, builder: Builder, identity: Identity) -> Structured | None:
+def read_spans(source: Source, builder: Builder, identity: Identity) -> Payloads | None:
     """Add the ranges; returns their structured payloads, which the collectives are read from."""
     rows = event_rows(source, NVTX, _COLUMNS | _STRUCTURED)
     if rows is None:
@@ -83,20 +82,25 @@ def read_spans(source: Source, builder: Builder, identity: Identity) -> Structur
     kind = np.full(len(name), -1, np.int8)
     for code, word in _KINDS.items():
         kind[event_type == code] = SPAN_KINDS.index(word)
-    rows |= {"kind": kind, "name": name, "domain": domain, "category": category, "tid": tid, "domain_id": domain_id}
+    rows |= {"kind": kind, "name": name, "domain": domain, "category": category, "tid": tid}
     if (kind < 0).any():
         rows = keep_rows(rows, kind >= 0)
-    _add(builder, identity, rows)
-    return Structured(rows.get("jsonText"), rows.get("jsonTextId"), rows.get("binaryData"), rows["domain_id"])
+    structured = read_payloads(
+        source, rows.pop("jsonText", None), rows.pop("jsonTextId", None), rows.pop("binaryData", None), len(rows["kind"])
+    )
+    _add(builder, identity, rows, structured)
+    return structured
 
 
-def _add(builder: Builder, identity: Identity, rows: dict[str, Any]) -> None:
+def _add(builder: Builder, identity: Identity, rows: dict[str, Any], structured: Payloads | None) -> None:
     kind, dur = rows["kind"], rows["dur"]
     track = identity.threads(rows["tid"])
     end_tid = rows.pop("endGlobalTid", absent(rows))
     # Only start/end ranges can end elsewhere; exports that know no NULL write 0.
     end_tid = np.where((kind == SPAN_KINDS.index("start_end")) & (end_tid != 0), end_tid, -1)
     payloads = _payloads({key: rows.pop(key) for key in list(rows) if key.endswith("Value")}, len(kind))
+    if structured is not None:
+        _use_structured(payloads, structured)
     add_spans(
         builder,
         **time_columns(rows)
@@ -110,6 +114,14 @@ def _add(builder: Builder, identity: Identity, rows: dict[str, Any]) -> None:
         end_track=np.where(end_tid == -1, track, identity.threads(end_tid)),
         **payloads,
     )
+
+
+def _use_structured(payloads: dict[str, Any], structured: Payloads) -> None:
+    """A structured payload as JSON text, for ranges without a plain one."""
+    free = (structured.of_row >= 0) & (payloads["payload_kind"] == 0)
+    payloads["payload_kind"][free] = PAYLOAD_KINDS.index("schema")
+    plain = payloads.get("payload_text", pa.repeat("", len(free)))
+    payloads["payload_text"] = pc.if_else(pa.array(free), structured.texts(), plain)
 
 
 def add_spans(builder: Builder, **columns: Any) -> None:

@@ -7,7 +7,6 @@ with that check in SQL, and the rows that do not fit are counted in a warning.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -23,17 +22,18 @@ import numpy as np
 import pyarrow as pa
 
 from profkit.errors import InputError
-from profkit.ingest.nsys.sqlite_file import check_whole, open_uri
 from profkit.ingest.nsys.source import (
     Column,
     DamagedTable,
     decode,
     find_columns,
     ints,
+    leave_out,
     narrow,
     ordered_strings,
     texts,
 )
+from profkit.ingest.nsys.sqlite_file import check_whole, open_uri
 from profkit.model import Array
 
 BATCH_ROWS = 65_536
@@ -78,8 +78,12 @@ class SqliteSource:
         if table is None:
             return []
         columns = self.tables[table]
-        with self._sqlite(table) as db:
-            rows = db.execute(f'SELECT * FROM "{_quoted(table)}"').fetchall()
+        try:
+            with self._sqlite(table) as db:
+                rows = db.execute(f'SELECT * FROM "{_quoted(table)}"').fetchall()
+        except DamagedTable as error:
+            leave_out(self, error)
+            return []
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
     def fetch(self, table: str, wanted: Mapping[str, Column]) -> dict[str, Any] | None:
