@@ -19,8 +19,9 @@ from pathlib import Path
 
 from profkit.capture.interpreter import PythonCommand
 from profkit.capture.run import Recording, Say, run
-from profkit.capture.runmeta import hide_paths, run_metadata
+from profkit.capture.runmeta import run_metadata
 from profkit.errors import ProfkitError
+from profkit.redact import hide_hosts, hide_paths, mask, mask_value, with_suspicion, without_environment
 
 BOOTSTRAP = Path(__file__).parent / "_bootstrap"
 SUFFIX = ".json.gz"
@@ -188,13 +189,11 @@ def _publish(raw: Path, target: Path, metadata: Mapping[str, str]) -> None:
 
 
 def clean(lines: Iterable[str], trace_name: str, host: str, metadata: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a Kineto JSON without host names and absolute paths, and with ``metadata`` as its ``profkit`` entry.
+    """The lines of a Kineto JSON without secrets, host names and absolute paths, and with ``metadata`` as ``profkit``.
 
     Works on the text, pair by pair: a trace can be larger than the memory, and digits of times must stay as they are.
-    Names of events are left alone.
+    Names of events lose secrets only.
     """
-
-    name_of_host = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w-])") if len(host) > 2 else None
 
     def clean_value(key: str, value: str) -> str:
         if key.lower() in _HOST_KEYS:
@@ -202,9 +201,8 @@ def clean(lines: Iterable[str], trace_name: str, host: str, metadata: Mapping[st
         if key.lower() in ("tracename", "trace_name"):
             return trace_name
         if key in _NAME_KEYS:
-            return value
-        value = hide_paths(value)
-        return name_of_host.sub("host", value) if name_of_host else value
+            return mask(value)
+        return hide_hosts(hide_paths(mask_value(key, value)), [host])
 
     def clean_text(match: re.Match[str]) -> str:
         first, colon, value = match.groups()
@@ -214,9 +212,9 @@ def clean(lines: Iterable[str], trace_name: str, host: str, metadata: Mapping[st
 
     entry = f'"profkit": {json.dumps(dict(metadata))},'
     due = True
-    for line in lines:
+    for line, suspect in with_suspicion(without_environment(lines)):
         if due and line.strip().startswith('"schemaVersion"') and line.strip().endswith(","):
             line, due = f"{line.rstrip()}\n    {entry}\n", False
-        elif _MAYBE_PRIVATE.search(line) or (name_of_host and name_of_host.search(line)):
+        elif suspect or host in line or _MAYBE_PRIVATE.search(line):
             line = _TEXT.sub(clean_text, line)
         yield line
