@@ -39,7 +39,7 @@ def write_headline(analysis: Analysis, findings: Sequence[Finding]) -> str:
 def worst_finding(findings: Sequence[Finding]) -> Finding | None:
     """What the headline is about: idle time that nothing explains where there is much, else the largest saving."""
     priced = [f for f in findings if f.severity in ("critical", "warning") and f.saving_ns > 0]
-    unexplained = [f for f in findings if f.code == _IDLE and f.saving_ns < 0]
+    unexplained = [f for f in findings if f.code == _IDLE and f.saving_ns < 0 and f.severity == "warning"]
     for finding in sorted(unexplained, key=lambda f: -f.cost_ns):
         if not priced or finding.cost_ns > priced[0].saving_ns:
             return finding

@@ -26,10 +26,11 @@ def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | No
     """A Finding with its prices: per counted step against the median period; without steps against the window.
 
     What is lost on one ``device`` is divided by the steps of the processes that work on it. A saving of -1 is not
-    known: it has no share, and is a warning.
+    known: it has no share, and is a warning if the cost is 10 % of the window.
     """
     if saving_ns < 0:
-        return Finding(**rest, cost_ns=cost_ns, severity="warning")
+        large = analysis.window is not None and cost_ns >= CRITICAL_SHARE * analysis.window.dur_ns
+        return Finding(**rest, cost_ns=cost_ns, severity="warning" if large else "info")
     of_steps = analysis.steps if device is None else analysis.steps_of_device(device)
     kind_code, period = of_steps.main_kind(), of_steps.median_period()
     steps = int((of_steps.counted & (of_steps.kind == kind_code)).sum()) if kind_code is not None else 0
