@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profkit.stats import Answer, Column, Listing, Report
+from profkit.stats import Answer, Column, Listing
 
 BATCH_ROWS = 65_536
 MAX_RULE = 100
@@ -53,20 +53,20 @@ def one_line(text: str) -> str:
     return text.translate(_ONE_LINE)
 
 
-def as_table(report: Report, listing: Listing) -> Iterator[str]:
-    """A title, aligned columns, and a blank line at the end."""
+def as_table(title: str, listing: Listing) -> Iterator[str]:
+    """The title, aligned columns, and a blank line at the end."""
     style = _Style(one_line, rounded, lambda column: "")
     arrays = _prepared(listing, style)
     last = len(arrays) - 1
     widths = [_width(column, values) for column, values in zip(listing.columns, arrays, strict=True)]
-    is_text = [pa.types.is_dictionary(values.type) for values in arrays]
+    is_text = [_is_text(values) for values in arrays]
 
     def padded(index: int, cell: str) -> str:
         if index == last:
             return cell
         return cell.ljust(widths[index]) if is_text[index] else cell.rjust(widths[index])
 
-    yield f" ** {report.title} ({report.name}):\n\n"
+    yield f" ** {title}:\n\n"
     yield " " + "  ".join(padded(i, column.title) for i, column in enumerate(listing.columns)) + "\n"
     yield " " + "  ".join("-" * min(width, MAX_RULE) if i == last else "-" * width for i, width in enumerate(widths))
     yield "\n"
@@ -96,7 +96,7 @@ def as_json(answers: Iterable[Answer], version: str) -> Iterator[str]:
     for answer in answers:
         if answer.listing is None:
             continue
-        head = {"report": answer.report.name, "title": answer.report.title, "remarks": list(answer.listing.remarks)}
+        head = {"report": answer.name, "title": answer.report.title, "remarks": list(answer.listing.remarks)}
         yield f'{separator}{json.dumps(head)[:-1]}, "rows": ['
         yield from _json_rows(answer.listing)
         yield "\n]}"
@@ -135,9 +135,15 @@ def _batches(listing: Listing, arrays: list[Any], style: _Style) -> Iterator[lis
         ]
 
 
+def _is_text(values: Any) -> bool:
+    return bool(pa.types.is_dictionary(values.type) or pa.types.is_large_string(values.type))
+
+
 def _cells(column: Column, values: Any, style: _Style) -> Any:
     if pa.types.is_dictionary(values.type):
         cells = values.dictionary.take(values.indices)
+    elif pa.types.is_large_string(values.type):
+        cells = _strings(None if text is None else style.text(text) for text in values.to_pylist())
     elif pa.types.is_integer(values.type) and (style.base_units or not column.decimals):
         cells = _json_integers(values) if style.base_units else values.cast(pa.string())
     else:
@@ -153,7 +159,7 @@ def _json_integers(values: Any) -> Any:
     return pc.if_else(pc.greater(values, EXACT_IN_JSON), pc.binary_join_element_wise('"', cells, '"', ""), cells)
 
 
-def _strings(texts: Iterable[str]) -> Any:
+def _strings(texts: Iterable[str | None]) -> Any:
     return pa.array(list(texts), pa.string())
 
 
@@ -170,8 +176,9 @@ def _field(text: str, delimiter: str) -> str:
 
 def _width(column: Column, values: Any) -> int:
     """Characters of the widest cell: the largest number is the longest, for none is negative."""
-    if pa.types.is_dictionary(values.type):
-        cell = pc.max(pc.utf8_length(values.dictionary)).as_py() or 0
+    if _is_text(values):
+        distinct = values.dictionary if pa.types.is_dictionary(values.type) else values
+        cell = pc.max(pc.utf8_length(distinct)).as_py() or 0
     else:
         largest = pc.max(values).as_py()
         plain = pa.types.is_integer(values.type) and not column.decimals

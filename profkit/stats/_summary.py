@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from profkit import text
 from profkit.errors import InputError
@@ -16,6 +18,8 @@ from profkit.schema import NOT_WHOLE
 from profkit.stats import Column, Listing
 
 Floats = npt.NDArray[np.float64]
+Labels = Sequence[str | tuple[str, ...]]
+"""Label of each group: one text a text column of the listing, or a single text."""
 
 _LIMIT = 1 << 63
 
@@ -94,15 +98,30 @@ def _deviation(values: Ints, first: Ints, count: Ints, total: Ints) -> Floats:
     return deviation
 
 
-def by_label(trace: Trace, names: Array, label: Callable[[str], str] = str) -> tuple[Ints, list[str]]:
-    """Group code of each row and the label of each code, from rows of ``names`` (-1: a row without a name)."""
+def by_label(
+    trace: Trace, names: Array, label: Callable[[str], str] = str, column: str = "text"
+) -> tuple[Ints, list[str]]:
+    """Group code of each row and the label of each code, from rows of ``names`` (-1: a row without a name).
+
+    Where ``column`` of ``names`` is empty the text stands for it.
+    """
     shifted = names.astype(np.int64) + 1
     used = np.flatnonzero(np.bincount(shifted))
     codes: dict[str, int] = {}
     lookup = np.zeros(int(used.max(initial=0)) + 1, np.int64)
-    for row in used.tolist():
-        lookup[row] = codes.setdefault(label(trace.name(row - 1)), len(codes))
+    for row, text_ in zip(used.tolist(), name_texts(trace, used - 1, column), strict=True):
+        lookup[row] = codes.setdefault(label(text_), len(codes))
     return lookup[shifted], list(codes)
+
+
+def name_texts(trace: Trace, rows: Array, column: str = "text") -> list[str]:
+    """Texts of rows of ``names``, "" for -1; where ``column`` is empty the text stands for it."""
+    table = trace.tables["names"]
+    at = pa.array(rows, mask=rows < 0)
+    texts = table.column(column).take(at)
+    if column != "text":
+        texts = pc.if_else(pc.equal(texts, ""), table.column("text").take(at), texts)
+    return [text_ or "" for text_ in texts.to_pylist()]
 
 
 def whole_rows(trace: Trace, table: str) -> tuple[Mask, tuple[str, ...]]:
@@ -124,19 +143,27 @@ def graphs_recorded_whole(trace: Trace) -> tuple[str, ...]:
     return (f"the kernels of {launches} ({text.ns(total)}) are not listed: each was recorded as one piece",)
 
 
-def time_columns(count_title: str, count_key: str, name_title: str = "Name") -> tuple[Column, ...]:
-    """Columns of a summary of times."""
+def time_columns(count_title: str, count_key: str, *name_titles: str) -> tuple[Column, ...]:
+    """Columns of a summary of times; the last ones, ``Name`` if none is named, are texts."""
     return (
         Column("Time (%)", "time_percent", 1),
         Column("Total Time (ns)", "total_time_ns"),
         Column(count_title, count_key),
-        Column("Avg (ns)", "avg_ns", 1),
-        Column("Med (ns)", "med_ns", 1),
-        Column("Min (ns)", "min_ns"),
-        Column("Max (ns)", "max_ns"),
-        Column("StdDev (ns)", "stddev_ns", 1),
-        Column(name_title, name_title.lower()),
+        *spread_columns(),
+        *text_columns(*(name_titles or ("Name",))),
     )
+
+
+def spread_columns(prefix: str = "", key: str = "") -> tuple[Column, ...]:
+    """Average, median, minimum, maximum, standard deviation of times."""
+    return tuple(
+        Column(f"{prefix}{title} (ns)", f"{key}{title.lower()}_ns", 0 if title in ("Min", "Max") else 1)
+        for title in ("Avg", "Med", "Min", "Max", "StdDev")
+    )
+
+
+def text_columns(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, title.lower().replace(" ", "_")) for title in titles)
 
 
 def size_columns() -> tuple[Column, ...]:
@@ -151,7 +178,7 @@ def size_columns() -> tuple[Column, ...]:
 
 
 def time_summary(
-    columns: tuple[Column, ...], codes: Array, labels: list[str], dur_ns: Array, remarks: tuple[str, ...] = ()
+    columns: tuple[Column, ...], codes: Array, labels: Labels, dur_ns: Array, remarks: tuple[str, ...] = ()
 ) -> Listing:
     """A summary of times by label; the share is of the listed total, not of the capture."""
     groups = summarize(codes, dur_ns)
@@ -160,21 +187,44 @@ def time_summary(
     return _listing(columns, (percent, groups.total, groups.count), groups, labels, remarks)
 
 
-def size_summary(codes: Array, labels: list[str], num_bytes: Array, remarks: tuple[str, ...] = ()) -> Listing:
+def size_summary(codes: Array, labels: Labels, num_bytes: Array, remarks: tuple[str, ...] = ()) -> Listing:
     """A summary of sizes by label."""
     groups = summarize(codes, num_bytes)
     return _listing(size_columns(), (groups.total, groups.count), groups, labels, remarks)
 
 
-def _listing(
-    columns: tuple[Column, ...], head: tuple[Array, ...], groups: Groups, labels: list[str], remarks: tuple[str, ...]
-) -> Listing:
-    """Rows by total, largest first; equal totals by count, then by label."""
-    named = [labels[code] for code in groups.code.tolist()]
-    order = np.asarray(
-        sorted(range(len(named)), key=lambda i: (-groups.total[i], groups.count[i], named[i])), dtype=np.int64
+def spread(groups: Groups) -> tuple[Array, ...]:
+    """The values of :func:`spread_columns`."""
+    return groups.average, groups.median, groups.minimum, groups.maximum, groups.deviation
+
+
+def texts(values: Iterable[str | None]) -> Any:
+    """A text column of a listing; "" is absent."""
+    return pa.array([value or None for value in values], pa.string()).dictionary_encode()
+
+
+def known(values: Array, absent: Mask | None = None) -> Any:
+    """An Arrow array with null for -1, or where ``absent`` says so."""
+    return pa.array(values, mask=values == -1 if absent is None else absent)
+
+
+def words(codes: Array, labels: Sequence[str]) -> Any:
+    """A text column of a listing from codes: null for code -1 and for an empty label."""
+    absent = np.asarray([*(not label for label in labels), True])[codes]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes.astype(np.int32), mask=absent), pa.array(list(labels), pa.string())
     )
-    spread = (groups.average, groups.median, groups.minimum, groups.maximum, groups.deviation)
-    numbers = [pa.array(column[order]) for column in (*head, *spread)]
-    names = pa.array([named[i] for i in order.tolist()], pa.string()).dictionary_encode()
-    return Listing(columns, (*numbers, names), remarks)
+
+
+def _listing(
+    columns: tuple[Column, ...], head: tuple[Array, ...], groups: Groups, labels: Labels, remarks: tuple[str, ...]
+) -> Listing:
+    """Rows by total, largest first; equal totals by count, then by name, which is the last part of a label."""
+    named = [label if isinstance(label, tuple) else (label,) for label in (labels[i] for i in groups.code.tolist())]
+    keys = zip((-groups.total).tolist(), groups.count.tolist(), (label[::-1] for label in named), strict=True)
+    ranked = list(keys)
+    order = np.asarray(sorted(range(len(ranked)), key=ranked.__getitem__), np.int64)
+    numbers = [pa.array(column[order]) for column in (*head, *spread(groups))]
+    width = len(columns) - len(numbers)
+    names = [texts(named[i][part] for i in order.tolist()) for part in range(width)]
+    return Listing(columns, (*numbers, *names), remarks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from profkit.model import Trace
-from profkit.stats import Listing, Report
+from profkit.stats import Arguments, Listing, Report
 from profkit.stats._summary import by_label, time_columns, time_summary, whole_rows
 
 # Only a version of four digits goes: cudaLaunchKernel_v7000 loses it, cudaGraphLaunch_v10000 and cuGetProcAddress_v2
@@ -18,7 +18,7 @@ def listed_name(name: str) -> str:
     return _VERSION.sub("", name)
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     whole, remarks = whole_rows(trace, "calls")
     codes, labels = by_label(trace, trace.array("calls", "name")[whole], listed_name)
     dur_ns = trace.array("calls", "dur_ns")[whole]
@@ -32,5 +32,5 @@ REPORT = Report(
     what="CUDA calls",
     tables=("calls",),
     build=build,
-    place=2,
+    place=3,
 )

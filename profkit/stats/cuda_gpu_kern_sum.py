@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from profkit.model import Trace
-from profkit.stats import Listing, Report
+from profkit.stats import KERNEL_NAMES, Arguments, Listing, Report
 from profkit.stats._summary import by_label, graphs_recorded_whole, time_columns, time_summary, whole_rows
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     whole, remarks = whole_rows(trace, "kernels")
-    codes, labels = by_label(trace, trace.array("kernels", "name")[whole])
+    codes, labels = by_label(trace, trace.array("kernels", "name")[whole], column=arguments.kernel_name)
     dur_ns = trace.array("kernels", "dur_ns")[whole]
     return time_summary(
         time_columns("Instances", "instances"), codes, labels, dur_ns, (*remarks, *graphs_recorded_whole(trace))
@@ -23,5 +23,6 @@ REPORT = Report(
     what="GPU kernels",
     tables=("kernels", "graphs"),
     build=build,
-    place=3,
+    arguments=KERNEL_NAMES,
+    place=4,
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from profkit import text
 from profkit.model import Trace
-from profkit.stats import Listing, Report
+from profkit.stats import Arguments, Listing, Report
 from profkit.stats._memory_ops import operations
 from profkit.stats._summary import size_summary
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     codes, labels = operations(trace)
     num_bytes = trace.array("copies", "bytes")
     known = num_bytes >= 0
@@ -25,5 +25,5 @@ REPORT = Report(
     what="GPU memory operations",
     tables=("copies",),
     build=build,
-    place=5,
+    place=6,
 )

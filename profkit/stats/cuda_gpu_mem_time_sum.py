@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from profkit.model import Trace
-from profkit.stats import Listing, Report
+from profkit.stats import Arguments, Listing, Report
 from profkit.stats._memory_ops import operations
 from profkit.stats._summary import time_columns, time_summary, whole_rows
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     whole, remarks = whole_rows(trace, "copies")
     codes, labels = operations(trace)
     dur_ns = trace.array("copies", "dur_ns")[whole]
@@ -22,5 +22,5 @@ REPORT = Report(
     what="GPU memory operations",
     tables=("copies",),
     build=build,
-    place=4,
+    place=5,
 )

@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profkit.model import Array, Ints, Mask, Trace
+from profkit.model import Array, Ints, Trace
 from profkit.schema import NOT_WHOLE
-from profkit.stats import Column, Listing, Report
+from profkit.stats import KERNEL_NAMES, Arguments, Column, Listing, Report
 from profkit.stats._memory_ops import KIND_LABELS, MEMSET, operations
-from profkit.stats._summary import by_label, graphs_recorded_whole
+from profkit.stats._summary import by_label, graphs_recorded_whole, known, words
 
 _NS_PER_S = 1_000_000_000
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     tracks = _both(trace, "track")
     order = np.argsort(_both(trace, "start_ns"), kind="stable")
     columns = [*_time_columns(trace), *_launch_columns(trace), *_copy_columns(trace)]
-    columns += [*_place_columns(trace, tracks), _name_column(trace)]
+    columns += [*_place_columns(trace, tracks), _name_column(trace, arguments)]
     if not _has_green_contexts(trace, tracks):
         columns = [
             _before_green_contexts(column, values) for column, values in columns if column.key != "green_context"
@@ -38,22 +38,12 @@ def _both(trace: Trace, column: str) -> Array:
     return np.concatenate([trace.array(table, column) for table in ("kernels", "copies")])
 
 
-def _known(values: Array, absent: Mask | None = None) -> Any:
-    """An Arrow array with null for -1, or where ``absent`` says so."""
-    return pa.array(values, mask=values == -1 if absent is None else absent)
-
-
-def _words(codes: Array, words: tuple[str, ...] | list[str]) -> Any:
-    """A dictionary-encoded text column: null for code -1."""
-    return pa.DictionaryArray.from_arrays(_known(codes.astype(np.int32)), pa.array(list(words), pa.string()))
-
-
 def _time_columns(trace: Trace) -> list[tuple[Column, Any]]:
     open_ended = (_both(trace, "flags") & NOT_WHOLE) != 0
     return [
         (Column("Start (ns)", "start_ns"), pa.array(_both(trace, "start_ns"))),
-        (Column("Duration (ns)", "duration_ns"), _known(_both(trace, "dur_ns"), open_ended)),
-        (Column("CorrId", "corr_id"), _known(_both(trace, "correlation"))),
+        (Column("Duration (ns)", "duration_ns"), known(_both(trace, "dur_ns"), open_ended)),
+        (Column("CorrId", "corr_id"), known(_both(trace, "correlation"))),
     ]
 
 
@@ -73,7 +63,7 @@ def _launch_columns(trace: Trace) -> list[tuple[Column, Any]]:
     out = []
     for column, source in columns:
         values = trace.array("kernels", source)
-        out.append((column, _known(np.concatenate([values, np.full(copies, -1, values.dtype)]))))
+        out.append((column, known(np.concatenate([values, np.full(copies, -1, values.dtype)]))))
     return out
 
 
@@ -85,13 +75,13 @@ def _copy_columns(trace: Trace) -> list[tuple[Column, Any]]:
     is_memset = trace.array("copies", "kind") == MEMSET
     src, dst = np.where(is_memset, dst, src), np.where(is_memset, -1, dst)
     return [
-        (Column("Bytes (MB)", "bytes", 3, 10**6), _known(num_bytes)),
+        (Column("Bytes (MB)", "bytes", 3, 10**6), known(num_bytes)),
         (
             Column("Throughput (MB/s)", "throughput_bytes_per_s", 3, 10**6),
             _throughput(num_bytes, _both(trace, "dur_ns")),
         ),
-        (Column("SrcMemKd", "src_mem_kind"), _words(np.concatenate([kernels, src]), KIND_LABELS)),
-        (Column("DstMemKd", "dst_mem_kind"), _words(np.concatenate([kernels, dst]), KIND_LABELS)),
+        (Column("SrcMemKd", "src_mem_kind"), words(np.concatenate([kernels, src]), KIND_LABELS)),
+        (Column("DstMemKd", "dst_mem_kind"), words(np.concatenate([kernels, dst]), KIND_LABELS)),
     ]
 
 
@@ -114,19 +104,19 @@ def _place_columns(trace: Trace, tracks: Array) -> list[tuple[Column, Any]]:
     ]
     green = trace.array("tracks", "green_context")[tracks]
     return [
-        (Column("Device", "device"), _words(tracks, labels)),
-        (Column("Ctx", "context"), _known(trace.array("tracks", "context")[tracks])),
+        (Column("Device", "device"), words(tracks, labels)),
+        (Column("Ctx", "context"), known(trace.array("tracks", "context")[tracks])),
         # 0 stands for "no green context" in the exports.
-        (Column("GreenCtx", "green_context"), _known(green, green <= 0)),
-        (Column("Strm", "stream"), _known(trace.array("tracks", "stream")[tracks])),
+        (Column("GreenCtx", "green_context"), known(green, green <= 0)),
+        (Column("Strm", "stream"), known(trace.array("tracks", "stream")[tracks])),
     ]
 
 
-def _name_column(trace: Trace) -> tuple[Column, Any]:
-    kernel_codes, kernel_names = by_label(trace, trace.array("kernels", "name"))
+def _name_column(trace: Trace, arguments: Arguments) -> tuple[Column, Any]:
+    kernel_codes, kernel_names = by_label(trace, trace.array("kernels", "name"), column=arguments.kernel_name)
     copy_codes, copy_names = operations(trace)
     codes = np.concatenate([kernel_codes, copy_codes + len(kernel_names)])
-    return Column("Name", "name"), _words(codes, kernel_names + copy_names)
+    return Column("Name", "name"), words(codes, kernel_names + copy_names)
 
 
 def _has_green_contexts(trace: Trace, tracks: Array) -> bool:
@@ -149,4 +139,5 @@ REPORT = Report(
     what="GPU kernels or memory operations",
     tables=("kernels", "copies", "graphs"),
     build=build,
+    arguments=KERNEL_NAMES,
 )

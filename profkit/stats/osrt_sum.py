@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from profkit.model import Trace
-from profkit.stats import Listing, Report
+from profkit.stats import Arguments, Listing, Report
 from profkit.stats._summary import by_label, time_columns, time_summary, whole_rows
 
 CALL_CLASS = 27
 """Event class of a call; rows of other classes are bookkeeping of no length."""
 
 
-def build(trace: Trace) -> Listing:
+def build(trace: Trace, arguments: Arguments) -> Listing:
     whole, remarks = whole_rows(trace, "os_calls")
     counted = whole & (trace.array("os_calls", "event_class") == CALL_CLASS)
     codes, labels = by_label(trace, trace.array("os_calls", "name")[counted])
@@ -25,5 +25,5 @@ REPORT = Report(
     what="operating system calls",
     tables=("os_calls",),
     build=build,
-    place=1,
+    place=2,
 )
