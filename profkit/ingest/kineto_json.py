@@ -1,16 +1,19 @@
 """The PyTorch profiler's trace (Kineto, Chrome trace event JSON), plain or gzipped.
 
 Read: kernels, copies, memsets, runtime and driver calls, synchronisations, operators, Python functions, annotations,
-overhead, names of processes and threads, device properties, the rank. Ignored: flow arrows (the correlation id says
-the same), memory instants, GPU annotations (the work itself is there), counters, events of devices that are no GPU;
-what was ignored is counted in a warning where it held time.
+ranges written as two events, overhead, allocations on devices, collectives, names of processes and threads, device
+properties, the rank. Ignored: flow arrows (the correlation id says the same), GPU annotations (the work itself is
+there), counters, allocations on the host, events of devices that are no GPU; what was ignored is counted in a warning
+where it held time. What is no JSON but clear is mended, and counted too.
 Format: https://github.com/pytorch/kineto, libkineto/src/output_json.cpp.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from dataclasses import replace
+from itertools import compress, repeat
+from operator import attrgetter, eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +23,10 @@ from profkit.ingest import Reader
 from profkit.model import RunMeta, Trace
 
 if TYPE_CHECKING:
-    from profkit.ingest.kineto.events import Event
-    from profkit.ingest.kineto.tables import Lanes
+    from profkit.ingest.kineto.events import EventFile
+    from profkit.ingest.kineto.lanes import Lanes
+    from profkit.ingest.kineto.ranks import Rank
+    from profkit.ingest.kineto.records import Record
 
 # Category (in small letters: 2020's were capitalised) -> what to make of its complete events.
 _HANDLERS: dict[str, tuple[str, dict[str, str]]] = {
@@ -34,101 +39,73 @@ _HANDLERS: dict[str, tuple[str, dict[str, str]]] = {
     "runtime": ("add_calls", {"api": "runtime"}),
     "cuda_driver": ("add_calls", {"api": "driver"}),
     "cuda_sync": ("add_syncs", {}),
+    "overhead": ("add_overheads", {}),
     "cpu_op": ("add_spans", {"kind": "op"}),
     "operator": ("add_spans", {"kind": "op"}),
     "python_function": ("add_spans", {"kind": "python"}),
     "user_annotation": ("add_spans", {"kind": "annotation"}),
     "": ("add_spans", {"kind": "op"}),
 }
-_SKIPPED = frozenset({"trace", "gpu_user_annotation", "overhead", "ac2g", "async", "async_gpu", "fwdbwd"})
-_LAUNCH = re.compile(r"Launch")
+_SKIPPED = frozenset({"trace", "gpu_user_annotation", "ac2g", "async", "async_gpu", "fwdbwd"})
+_TIMED = ("kernels", "copies", "calls", "spans", "syncs")
+_JSON_STARTS = (b"{", b"[", b"\xff\xfe", b"\xfe\xff")
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """JSON by its first character, or gzip: other content says so when it is read."""
-    return head.startswith(b"\x1f\x8b") or head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    if path.is_dir():
+        return False
+    return head.startswith(b"\x1f\x8b") or head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_JSON_STARTS)
 
 
 def read(path: Path) -> Trace:
     """Read a trace. Raises InputError for what is no trace, is cut short, or holds no timed event."""
-    from profkit.ingest.kineto import tables
-    from profkit.ingest.kineto.events import read_events
+    from profkit.ingest.kineto import remarks
+    from profkit.ingest.kineto.collectives import link_collectives
+    from profkit.ingest.kineto.events import EventFile
+    from profkit.ingest.kineto.lanes import Lanes
+    from profkit.ingest.kineto.ranks import find_rank
 
     builder = Builder()
-    top: dict[str, Any] = {}
+    lanes = Lanes(builder)
+    file = EventFile(path)
     ignored: Counter[str] = Counter()
-    lanes: Lanes | None = None
-    whole_us = True
-    for chunk in read_events(path):
-        if isinstance(chunk, dict):
-            top = chunk
-            continue
-        if lanes is None:
-            lanes = tables.Lanes(builder)
-        metadata, by_category = _sort(chunk, ignored)
-        lanes.learn(metadata)
-        for category, events in by_category.items():
-            whole_us = whole_us and not any(b"." in bytes(event.ts) for event in events[:50])
-            name, options = _HANDLERS[category]
-            getattr(tables, name)(builder, lanes, events, **options)
-    if lanes is None or not any(builder.count(table) for table in ("kernels", "copies", "calls", "spans", "syncs")):
+    whole_us = _add_events(builder, lanes, file, ignored)
+    if not any(builder.count(table) for table in _TIMED):
         raise InputError(
-            f"{path}: no timed events in this trace" + (f" (ignored: {_listed(ignored)})" if ignored else "")
+            f"{path}: no timed events in this trace" + (f" (ignored: {remarks.listed(ignored)})" if ignored else "")
         )
-    lanes.finish(top.get("deviceProperties"), _rank(top, builder))
-    _own_device_rows(builder)
-    _say_what_is_missing(builder, top)
-    if ignored:
-        builder.warnings.append(f"events not read: {_listed(ignored)}")
-    origin = builder.shift_to_origin()
-    base = top.get("baseTimeNanoseconds")
-    return builder.finish(
-        RunMeta(
-            source="kineto-json",
-            source_version=str(top.get("schemaVersion", "")),
-            path=path.name,
-            origin_ns=origin,
-            utc_ns=_utc(base, origin),
-            clock="realtime" if _utc(base, origin) >= 0 else "unknown",
-            resolution_ns=1000 if whole_us else 1,
-            simulated="SIMULATED" in str(top.get("profkit", "")),
-            captured=("PyTorch profiler",),
-        )
+    rank = find_rank(file.top, path)
+    builder.notes += [rank.note] if rank.note else []
+    lanes.finish(
+        file.top.get("deviceProperties") or file.top.get("computeProperties"),
+        {"rank": rank.rank, "world_size": rank.world_size},
     )
+    _own_device_rows(builder, lanes)
+    remarks.say_missing(builder, file.legacy)
+    remarks.say_damage(builder, path, file.damage)
+    remarks.say_ignored(builder, ignored)
+    builder.warnings += [*([f"partial: {file.partial}"] if file.partial else []), *file.remarks]
+    trace = builder.finish(_meta(path, file, builder.shift_to_origin(), whole_us, rank))
+    trace = link_collectives(trace)
+    return replace(trace, meta=replace(trace.meta, warnings=(*trace.meta.warnings, *remarks.doubts(trace))))
 
 
-def _sort(events: list[Event], ignored: Counter[str]) -> tuple[list[Event], dict[str, list[Event]]]:
-    """Metadata events, and complete events by category; whatever else held time is counted."""
-    metadata: list[Event] = []
-    by_category: dict[str, list[Event]] = {}
-    for event in events:
-        if event.ph == "X":
-            by_category.setdefault(event.cat if isinstance(event.cat, str) else "", []).append(event)
-        elif event.ph == "M":
-            metadata.append(event)
-        elif event.ph in ("B", "E", "b", "e"):
-            ignored[f"{event.ph} events"] += 1
-    out: dict[str, list[Event]] = {}
-    for category, found in by_category.items():
-        key = category.lower()
-        if key in _HANDLERS:
-            out.setdefault(key, []).extend(found)
-        elif key not in _SKIPPED:
-            ignored[f"category {key}"] += len(found)
-    return metadata, out
-
-
-def _listed(ignored: Counter[str]) -> str:
-    return ", ".join(f"{count} of {what}" for what, count in ignored.most_common(6))
-
-
-def _rank(top: dict[str, Any], builder: Builder) -> dict[str, int]:
-    info = top.get("distributedInfo")
-    if not isinstance(info, dict) or not isinstance(info.get("rank"), int):
-        builder.notes.append("the trace does not name its rank: taken as rank 0")
-        return {"rank": 0}
-    world = info.get("world_size")
-    return {"rank": info["rank"], "world_size": world if isinstance(world, int) else -1}
+def _meta(path: Path, file: EventFile, origin: int, whole_us: bool, rank: Rank) -> RunMeta:
+    utc = _utc(file.top.get("baseTimeNanoseconds"), origin)
+    return RunMeta(
+        source="kineto-json",
+        source_version=str(file.top.get("schemaVersion", "")),
+        path=path.name,
+        origin_ns=origin,
+        utc_ns=utc,
+        clock="realtime" if utc >= 0 else "unknown",
+        resolution_ns=1000 if whole_us else 1,
+        simulated="SIMULATED" in str(file.top.get("profkit", "")),
+        partial=bool(file.partial or file.damage.lost),
+        captured=("PyTorch profiler",),
+        extra={"rank_from": rank.source, "rank_note": rank.note},
+    )
 
 
 def _utc(base: Any, origin: int) -> int:
@@ -138,38 +115,66 @@ def _utc(base: Any, origin: int) -> int:
     return origin if origin > 10**18 else -1
 
 
-def _own_device_rows(builder: Builder) -> None:
+def _add_events(builder: Builder, lanes: Lanes, file: EventFile, ignored: Counter[str]) -> bool:
+    """All events to rows; returns whether all times seen were whole microseconds."""
+    from profkit.ingest.kineto import pairs, remarks, tables
+    from profkit.ingest.kineto.collectives import add_collectives
+    from profkit.ingest.kineto.records import Complete, Half, Instant, Meta
+
+    halves: list[Any] = []
+    allocs: list[Any] = []
+    whole_us = True
+    for chunk in file:
+        by_type = _grouped(chunk, type)
+        lanes.learn(by_type.pop(Meta, []))
+        allocs += tables.device_allocs(by_type.pop(Instant, []))
+        for category, events in _grouped(by_type.pop(Complete, []), attrgetter("cat")).items():
+            key = category.lower()
+            if key in _HANDLERS:
+                name, options = _HANDLERS[key]
+                getattr(tables, name)(builder, lanes, events, **options)
+                whole_us = whole_us and not any(b"." in bytes(event.ts) for event in events[:50])
+                if key in ("kernel", "cpu_op", "operator", ""):
+                    add_collectives(builder, lanes, events, on_device=key == "kernel")
+            elif key not in _SKIPPED:
+                ignored[f"category {key}"] += len(events)
+        halves += [half for kind, found in by_type.items() if issubclass(kind, Half) for half in found]
+    tables.add_allocs(builder, lanes, allocs)
+    threads, others = (pairing(part) for pairing, part in zip(
+        (pairs.pair_threads, pairs.pair_async), pairs.kinds_of(halves), strict=True
+    ))  # fmt: skip
+    for paired, kind in ((threads, "op"), (others, "start_end")):
+        if paired.begins:
+            tables.add_ranges(
+                builder, lanes, paired.begins, kind, {"start_ns": paired.start_ns, "dur_ns": paired.dur_ns}
+            )
+            whole_us = whole_us and not any(b"." in bytes(half.ts) for half in paired.begins[:50])
+    remarks.say_halves(builder, threads, others)
+    return whole_us
+
+
+def _grouped(records: list[Record], key: Any) -> dict[Any, list[Record]]:
+    """Records by their key, in order; one pass a distinct key, of which there are few, beats a step a record."""
+    keys = list(map(key, records))
+    distinct = list(dict.fromkeys(keys))
+    if len(distinct) < 2:
+        return dict.fromkeys(distinct, records)
+    if len(distinct) > 64:  # hostile: many categories
+        out: dict[Any, list[Record]] = {}
+        for value, record in zip(keys, records, strict=True):
+            out.setdefault(value, []).append(record)
+        return out
+    return {value: list(compress(records, map(eq, keys, repeat(value)))) for value in distinct}
+
+
+def _own_device_rows(builder: Builder, lanes: Lanes) -> None:
     """Give device rows the process that launched them. Correlation ids are unique in one process only."""
     callers = builder.distinct("calls", "process")
     if not callers and builder.count("processes") == 1:
         callers = [0]
-    unclear = builder.own_device_rows(callers) if callers else 0
+    unclear = builder.own_device_rows(callers, lanes.owners()) if callers else 0
     if unclear:
         builder.warnings.append(f"{unclear} GPU rows could not be given to one process: correlation ids are not unique")
-
-
-def _say_what_is_missing(builder: Builder, top: dict[str, Any]) -> None:
-    builder.miss("os_calls", "the PyTorch profiler does not record operating system calls")
-    if not any(builder.count(table) for table in ("kernels", "copies")):
-        launches = builder.count_calls(lambda name: _LAUNCH.search(name) is not None)
-        if top.get("legacy"):
-            why = "legacy list form without GPU activity"
-        elif launches:
-            why = (
-                "no GPU kernels in this capture, although kernels were launched; likely causes: another profiler held "
-                "CUPTI, records were lost or out of the window, or the platform (WSL, Windows) gives none"
-            )
-        else:
-            why = "no GPU activity in this trace: it ran on the CPU, or the profiler was not asked for CUDA"
-        for table in ("kernels", "copies", "graphs"):
-            builder.miss(table, why)
-    for table, what in (
-        ("calls", "CUDA calls"),
-        ("spans", "operators or annotations"),
-        ("syncs", "synchronisation records"),
-    ):
-        if not builder.count(table):
-            builder.miss(table, f"no {what} in this trace")
 
 
 READER = Reader(name="kineto-json", sniff=sniff, read=read, what="PyTorch profiler JSON (plain or gzip)")

@@ -7,183 +7,186 @@ cost time, never an event.
 
 from __future__ import annotations
 
-import gzip
 import json
+import os
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
-import msgspec
-
+from profkit import text
 from profkit.errors import InputError
+from profkit.ingest.kineto.mend import BORDER, Damage, loose_json, mend
+from profkit.ingest.kineto.records import Record, decode
+from profkit.ingest.kineto.source import UTF8_MARK, UTF16_MARKS, Source
 
 CHUNK_BYTES = 16 << 20
-GZIP_MAGIC = b"\x1f\x8b"
+PARTIAL_VARIABLE = "PROFKIT_PARTIAL"
 _BORDER_WINDOW = 1 << 18
-_MOST_BORDERS = 16
+_MOST_BORDERS = 2
+_MOST_WITHOUT_EVENT = 256 << 20
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BORDER = re.compile(rb'\}\s*,\s*(?=\{\s*"(?:ph|name|cat|pid|tid|ts|dur|id|args|s)"\s*:)')
-# What C++ streams write for numbers that are none; JSON has no word for them.
-_NOT_FINITE = re.compile(rb"(?<=[:\[,])(\s*)-?(?:inf(?:inity)?|nan)\b", re.IGNORECASE)
 
 
-class Args(msgspec.Struct, gc=False, rename={"smem": "shared memory", "registers": "registers per thread"}):
-    """The properties of an event that profkit reads; others are skipped without being built."""
+class EventFile:
+    """Events of a file, in chunks; once they are read: ``top``, what stands beside them, and ``damage``.
 
-    correlation: Any = None
-    device: Any = None
-    stream: Any = None
-    context: Any = None
-    bytes: Any = None
-    grid: Any = None
-    block: Any = None
-    registers: Any = None
-    smem: Any = None
-    graph_id: Any = msgspec.field(default=None, name="graph id")
-    graph_node: Any = msgspec.field(default=None, name="graph node id")
-    external: Any = msgspec.field(default=None, name="External id")
-    external_old: Any = msgspec.field(default=None, name="external id")
-    sync_kind: Any = msgspec.field(default=None, name="cuda_sync_kind")
-    name: Any = None
-    labels: Any = None
-
-
-class Event(msgspec.Struct, gc=False):
-    """One event; times stay as they are written, for their digits."""
-
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: msgspec.Raw = msgspec.Raw(b"")
-    dur: msgspec.Raw = msgspec.Raw(b"")
-    args: Args | None = None
-
-
-# A surrogate without its other half: Python writes such escapes, JSON's text cannot hold them.
-_SURROGATE = re.compile(rb"(?i)\\u(d[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|d[89a-f][0-9a-f]{2})")
-
-_DECODER = msgspec.json.Decoder(list[Event])
-
-
-def read_events(path: Path) -> Iterator[dict[str, Any] | list[Event]]:
-    """Chunks of events, and last, a dictionary of the other properties at the top level.
-
-    The dictionary has ``"legacy": True`` where the root is a list. Raises InputError for what is no trace, is cut
-    short or cannot be decoded.
+    Iterating raises InputError for what is no trace and, unless PROFKIT_PARTIAL is set, for what is cut short. Then
+    ``partial`` says why events are lost.
     """
-    with _open(path) as file:
-        head, rest, legacy = _find_array(path, file)
-        buffer, done = rest, len(head)
-        while True:
-            more = _read(path, file)
-            buffer += more
-            if more and len(buffer) < CHUNK_BYTES:
-                continue
-            cut, events = _decode_prefix(buffer)
-            if events:
-                yield events
-                buffer, done = buffer[cut:], done + cut
-            if not more:
-                break
-        events, tail = _decode_last(path, buffer, done)
-        if events:
-            yield events
-    yield {"legacy": True} if legacy else _top_level(path, head, tail)
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.top: dict[str, Any] = {}
+        self.legacy = False
+        """The root is a list of events."""
+        self.damage = Damage()
+        self.partial = ""
+        self.remarks: list[str] = []
+        self._source = Source(path, CHUNK_BYTES)
+        self._count = 0
 
-def _open(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        zipped = file.read(2) == GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")  # type: ignore[return-value]
+    def __iter__(self) -> Iterator[list[Record]]:
+        blocks = self._source.blocks()
+        head, buffer = self._find_list(blocks)
+        at = len(head)
+        for block in blocks:
+            buffer += block
+            if len(buffer) >= CHUNK_BYTES:
+                records, used = self._decode_prefix(buffer, at)
+                buffer, at = buffer[used:], at + used
+                if not used and len(buffer) > _MOST_WITHOUT_EVENT:
+                    raise InputError(f"{self.path}: damaged: no event ends behind byte {at}")
+                self._count += len(records)
+                if records:
+                    yield records
+        records, tail = self._decode_last(buffer, at)
+        self._count += len(records)
+        if records:
+            yield records
+        if tail is None:
+            self._cut(at + len(buffer))
+        if self._source.cut and tail is not None:
+            self._cut_behind(self._source, head, tail)
+        if not self.legacy:
+            self.top = self._top_level(head, tail)
 
+    def _find_list(self, blocks: Iterator[bytes]) -> tuple[bytes, bytes]:
+        """(bytes before the first event, bytes from it on)."""
+        head = next(blocks, b"")
+        mark = len(head) - len(head.removeprefix(UTF8_MARK))
+        if head.startswith(UTF16_MARKS):
+            raise InputError(f"{self.path}: the text is UTF-16, a trace is UTF-8: save it as UTF-8")
+        bare = head[mark:].lstrip()
+        if bare.startswith(b"["):
+            self.legacy = True
+            start = len(head) - len(bare) + 1
+            return head[:start], head[start:]
+        if not bare:
+            self._refuse_empty()
+        if not bare.startswith(b"{"):
+            raise InputError(f"{self.path}: not a trace: JSON with an object or a list was expected")
+        seen = 0
+        while (match := _START.search(head, seen)) is None:
+            seen = max(len(head) - 64, 0)
+            more = next(blocks, b"")
+            if not more or len(head) > _MOST_WITHOUT_EVENT:
+                self._refuse(head[mark:])
+            head += more
+        return head[: match.end()], head[match.end() :]
 
-def _read(path: Path, file: BinaryIO) -> bytes:
-    try:
-        return file.read(CHUNK_BYTES)
-    except EOFError:
-        raise InputError(f"{path}: the compressed file ends early: it was cut while being written or copied") from None
-    except (OSError, zlib.error) as error:
-        raise InputError(f"{path}: damaged: {error}") from None
+    def _refuse_empty(self) -> NoReturn:
+        if self._source.cut:
+            raise InputError(f"{self.path}: {self._source.cut}")
+        raise InputError(f"{self.path}: the file is empty or holds blanks only")
 
-
-def _find_array(path: Path, file: BinaryIO) -> tuple[bytes, bytes, bool]:
-    """(bytes before the events, bytes from the first event on, whether the root is a list)."""
-    head = _read(path, file).removeprefix(b"\xef\xbb\xbf")
-    stripped = head.lstrip()
-    if stripped.startswith(b"["):
-        return b"", stripped[1:], True
-    if not stripped.startswith(b"{"):
-        raise InputError(f"{path}: not a trace: JSON with an object or a list was expected")
-    while (match := _START.search(head)) is None:
-        more = _read(path, file)
-        if not more:
-            _refuse(path, head)
-        head += more
-    return head[: match.end() - 1], head[match.end() :], False
-
-
-def _refuse(path: Path, text: bytes) -> None:
-    try:
-        keys = list(json.loads(text))[:6]
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON, truncated or damaged: {error}") from None
-    raise InputError(f"{path}: JSON, but no trace: it has no traceEvents (keys: {', '.join(map(str, keys)) or 'none'})")
-
-
-def _decode_prefix(buffer: bytes) -> tuple[int, list[Event]]:
-    """(end of the decoded part, its events) up to the last border that decodes; (0, []) where none does."""
-    low = max(len(buffer) - _BORDER_WINDOW, 0)
-    borders = [(m.start() + 1, m.end()) for m in _BORDER.finditer(buffer, low)][-_MOST_BORDERS:]
-    for end, following in reversed(borders):
-        events = _decode(b"[" + buffer[:end] + b"]")
-        if events is not None:
-            return following, events
-    return 0, []
-
-
-def _decode(text: bytes) -> list[Event] | None:
-    """Events of a JSON list, None where it is none; what is no JSON but common is mended first."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    text = _NOT_FINITE.sub(rb"\1null", text.decode("utf-8", "replace").encode())
-    try:
-        return _DECODER.decode(_SURROGATE.sub(lambda m: m[0] if len(m[1]) > 4 else rb"\ufffd", text))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _decode_last(path: Path, buffer: bytes, done: int) -> tuple[list[Event], bytes]:
-    """The events that remain and the bytes behind the closing bracket of the list."""
-    text = (b"[" + buffer.lstrip().removeprefix(b",")).decode("utf-8", "replace")
-    text = re.sub(r",\s*\]", "]", text) if re.search(r"\}\s*,\s*\]", text) else text
-    text = _NOT_FINITE.sub(rb"\1null", text.encode()).decode()
-    try:
-        _, end = json.JSONDecoder(strict=False).raw_decode(text)
-    except ValueError as error:
-        at = done + getattr(error, "pos", 0)
+    def _refuse(self, content: bytes) -> NoReturn:
+        """Say what a JSON object without a list of events is."""
+        if self._source.cut:
+            raise InputError(f"{self.path}: {self._source.cut}; no event stands before the cut")
+        if len(content) > _MOST_WITHOUT_EVENT:
+            raise InputError(f"{self.path}: no traceEvents in the first {text.size(len(content))}")
+        try:
+            keys = list(json.loads(content))[:6]
+        except (ValueError, RecursionError) as error:
+            if "Extra data" in str(error) and b'"ph"' in content.split(b"\n", 1)[0]:
+                raise InputError(
+                    f"{self.path}: one event a line (NDJSON): make it a list, with commas between the lines and "
+                    "brackets around them"
+                ) from None
+            raise InputError(f"{self.path}: not valid JSON, truncated or damaged: {error}") from None
         raise InputError(
-            f"{path}: truncated or damaged: the list of events breaks off or is not JSON near byte {at} "
-            f"({getattr(error, 'msg', error)}); record it again, or let the program end before copying the file"
-        ) from None
-    events = _decode(text[:end].encode())
-    if events is None:
-        raise InputError(f"{path}: events near byte {done} are not in the trace event format")
-    return events, text[end:].encode()
+            f"{self.path}: JSON, but no trace: it has no traceEvents (keys: {', '.join(map(str, keys)) or 'none'})"
+        )
+
+    def _decode_prefix(self, buffer: bytes, at: int) -> tuple[list[Record], int]:
+        """(records, bytes used) up to the last border that decodes; ([], 0) where there is none."""
+        found = _whole_prefix(buffer)
+        if found is not None:
+            return found
+        mended = mend(buffer, at, self.damage, final=False)
+        return mended.records, mended.used
+
+    def _decode_last(self, buffer: bytes, at: int) -> tuple[list[Record], bytes | None]:
+        """The records that remain, and the bytes behind the list: None where it does not end."""
+        records, used = _whole_prefix(buffer) or ([], 0)
+        rest = buffer[used:]
+        mended = mend(rest, at + used, self.damage, final=True)
+        return records + mended.records, rest[mended.used :] if mended.ended else None
+
+    def _cut(self, at: int) -> None:
+        """The list does not end: an error, or a partial trace where the user asked for one."""
+        why = self._source.cut or "truncated or damaged: the list of events breaks off"
+        why = f"{why}; {text.count(self._count, 'complete event')} before the cut, near byte {at}"
+        if self._count and os.environ.get(PARTIAL_VARIABLE, "") not in ("", "0"):
+            self.partial = why
+            return
+        help_ = f"{PARTIAL_VARIABLE}=1 loads them" if self._count else "nothing can be loaded"
+        raise InputError(
+            f"{self.path}: {why} ({help_}); record it again, or let the program end before copying the file"
+        )
+
+    def _cut_behind(self, source: Source, head: bytes, tail: bytes) -> None:
+        """Reading failed behind the list: harmless only where the JSON is whole and garbage follows."""
+        if source.garbage and (self.legacy or tail.rstrip().endswith(b"}")):
+            self.remarks.append("something that is no gzip stands behind the compressed data: ignored")
+            return
+        self._cut(len(head))
+
+    def _top_level(self, head: bytes, tail: bytes | None) -> dict[str, Any]:
+        """Properties beside the events. A trace without them is whole all the same."""
+        if tail is None or self.partial:
+            tail = b"}"
+        content = (head.removeprefix(UTF8_MARK) + b"]" + tail).decode("utf-8", "replace")
+        try:
+            found = json.loads(content, strict=False)
+        except RecursionError:
+            found = None
+        except ValueError:
+            if not content.rstrip().endswith("}") and not self.partial:
+                raise InputError(f"{self.path}: truncated or damaged: the file breaks off after its events") from None
+            found = self._mended_top(content)
+        found = found if isinstance(found, dict) else {}
+        found.pop("traceEvents", None)
+        return found
+
+    def _mended_top(self, content: str) -> Any:
+        try:
+            found = loose_json(content, lambda _: None)
+        except ValueError as error:
+            self.remarks.append(f"the properties beside the events are not JSON and not read: {error}")
+            return {}
+        self.remarks.append("the properties beside the events were not JSON: mended")
+        return found
 
 
-def _top_level(path: Path, head: bytes, tail: bytes) -> dict[str, Any]:
-    """Properties beside the events. A trace without them is whole all the same."""
-    text = (head + b"[]" + tail).decode("utf-8", "replace")
-    try:
-        found = json.loads(text, strict=False)
-    except ValueError:
-        raise InputError(f"{path}: truncated or damaged: the file breaks off after its events") from None
-    found.pop("traceEvents", None)
-    return found if isinstance(found, dict) else {}
+def _whole_prefix(buffer: bytes) -> tuple[list[Record], int] | None:
+    """(records, bytes used) up to the last border before which all decodes; None where none of the last few does."""
+    low = max(len(buffer) - _BORDER_WINDOW, 0)
+    borders = [(m.start() + 1, m.end()) for m in BORDER.finditer(buffer, low)][-_MOST_BORDERS:]
+    for end, following in reversed(borders):
+        records = decode(b"[" + buffer[:end] + b"]")
+        if records is not None:
+            return records, following
+    return None
