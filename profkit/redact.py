@@ -80,9 +80,10 @@ _HINT_IN_ARROW = _hint("*")
 _HINT = re.compile(_hint("{0,80}"))
 # One of these is in every text that the hint fits: to look for words is ten times as fast as to look for the pattern.
 _HINT_WORDS = (
-    "passw", "passphrase", "pwd", "secret", "key", "credential", "token", "auth", "sig=", "sig:", "sig\"", "sig'", "sig ", "signature", "cookie", "session", "bearer",
-    "://", "hf_", "sk-", "k_live", "k_test", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat-", "xox",
-    "nvapi-", "dckr_pat", "npm_", "pypi-", "sg.", "akia", "asia", "aroa", "aida", "aiza", "ya29", "eyj", "\0",
+    "passw", "passphrase", "pwd", "secret", "key", "credential", "token", "auth", "signature", "sig=", "sig:", "sig ",
+    'sig"', "sig'", "cookie", "session", "bearer", "://", "hf_", "sk-", "k_live", "k_test", "ghp_", "gho_", "ghu_",
+    "ghs_", "ghr_", "github_pat", "glpat-", "xox", "nvapi-", "dckr_pat", "npm_", "pypi-", "sg.", "akia", "asia", "aroa",
+    "aida", "aiza", "ya29", "eyj", "\0",
 )  # fmt: skip
 _LINES_AT_ONCE = 128
 
