@@ -18,7 +18,20 @@ from profkit.samples import launch_bound_decode
 from profkit.show import check_text
 
 FOLDER = Path("profkit-demo")
-LOOP = ["-m", "profkit.loop", "--preset", "nano", "--requests", "4", "--batch", "2", "--max-new", "16"]
+LOOP = [
+    "-m",
+    "profkit.loop",
+    "--preset",
+    "nano",
+    "--requests",
+    "4",
+    "--batch",
+    "2",
+    "--max-new",
+    "16",
+    "--warm-up",
+    "0",
+]
 
 
 def main() -> int:

@@ -92,7 +92,7 @@ def _nsys_check(tool: nsys.Found, tool_version: str) -> Check:
 
 def _driver_checks(driver: Nvml) -> list[Check]:
     if driver.problem:
-        advice = "nothing can be recorded on a GPU here; reading, checking and comparing files all work"
+        advice = "nothing can be recorded on a GPU here; reading, checking and reporting files all work"
         return [Check("driver", MISSING, f"GPU information not available: {driver.problem}", advice)]
     lines = [Check("driver", OK, f"{driver.driver or 'n/a'}, up to CUDA {driver.cuda or 'n/a'}")]
     for gpu in driver.gpus:

@@ -149,6 +149,8 @@ class Request:
     __slots__ = ("_nvtx_id", "_record", "_running", "id", "prompt_tokens")
 
     def __init__(self, request_id: int, prompt_tokens: int | None = None) -> None:
+        if not hasattr(request_id, "__index__"):
+            raise TypeError(f"a request id is an integer, not {request_id!r}: number requests whose ids are text")
         self.id = index(request_id)
         self.prompt_tokens = None if prompt_tokens is None else index(prompt_tokens)
         self._running = False

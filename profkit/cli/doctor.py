@@ -8,7 +8,10 @@ from profkit.cli import Command
 
 
 def doctor(as_json: bool = typer.Option(False, "--json", help="Strict JSON instead of a table.")) -> None:
-    """Say what works here, what is missing, what that costs, and what to do about it."""
+    """Say what works on this machine.
+
+    And what is missing, what that costs, and what to do about it.
+    """
     from importlib.metadata import version
 
     import msgspec

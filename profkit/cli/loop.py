@@ -36,9 +36,9 @@ def loop(
     cuda_graphs: bool = typer.Option(False, "--cuda-graphs", help="Replay the decoding step as a CUDA graph."),
     as_json: bool = typer.Option(False, "--json", help="Print the JSON line only."),
 ) -> None:
-    """Run a compact Llama-style decoder with random weights, each stage inside its profkit range.
+    """Run the reference inference loop.
 
-    The last line of stdout is one line of JSON.
+    A compact Llama-style decoder with random weights, each stage inside its profkit range. The last line of stdout is one line of JSON.
     """
     _require_torch()
     from profkit.loop.config import Settings

@@ -17,7 +17,10 @@ def run(
     force: bool = typer.Option(False, "--force", help="Overwrite the file if it exists."),
     window: str = typer.Option("", help="Part of it: 1.2s:1350ms, step:12, step:10-20 or range:NAME."),
 ) -> None:
-    """Write one self-contained HTML file: headline, trust, findings with prices, and a timeline."""
+    """Write one offline HTML file.
+
+    Headline, whether to trust the capture, findings with prices, and a timeline, in one file that loads nothing.
+    """
     from profkit.analysis.context import Analysis
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis

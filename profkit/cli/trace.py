@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +30,9 @@ def trace(
         help="PyTorch profiler: record Python child processes. Default: launchers only.",
     ),
 ) -> None:
-    """Run a program under Nsight Systems, or under the PyTorch profiler where there is no nsys.
+    """Record a program and say what was found.
+
+    Under Nsight Systems, or under the PyTorch profiler where there is no nsys.
 
     Flags that are not listed here go to nsys. The program's arguments, streams and exit code are its own: 128+n if
     signal n ended it, 125 if profkit failed, 126 if the program cannot be executed, 127 if it was not found.
@@ -92,7 +95,9 @@ def report(path: Path) -> bool:
         return False
     say(f"{path}: {result.headline}")
     for finding in result.findings:
-        say(f"  {finding.severity} {finding.code}: {finding.message}")
+        if finding.message not in result.headline:
+            say(f"  {finding.severity} {finding.code}: {finding.message}")
+    say(f"next: profkit check {shlex.quote(str(path))}, or profkit report {shlex.quote(str(path))}")
     return True
 
 

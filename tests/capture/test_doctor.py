@@ -65,7 +65,7 @@ def test_n01_no_driver(tmp_path: Path) -> None:
     found = checks(tmp_path, SimpleNamespace(nvmlInit=fails))["driver"]
     assert found.state == "missing"
     assert "not available" in found.found
-    assert "reading, checking and comparing files all work" in found.advice
+    assert "reading, checking and reporting files all work" in found.advice
 
 
 def test_n03_utilisation_is_not_zero_when_it_is_unknown(tmp_path: Path) -> None:
