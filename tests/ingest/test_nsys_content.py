@@ -47,7 +47,9 @@ def read(tmp_path: Path) -> Callable[..., Trace]:
     return write
 
 
-def kernel(start: int, end: int, correlation: int = 0, name: int = 1, pid: int = PID, stream: int = 7) -> dict[str, Any]:
+def kernel(
+    start: int, end: int, correlation: int = 0, name: int = 1, pid: int = PID, stream: int = 7
+) -> dict[str, Any]:
     where = {"deviceId": 0, "contextId": 1, "streamId": stream, "correlationId": correlation, "globalPid": pid}
     return {"start": start, "end": end, **where, "demangledName": name, "shortName": name}
 
@@ -95,7 +97,9 @@ def test_graphs_and_nodes_of_both_schemas(read: Any) -> None:
             {**row, "start": 0, "end": 0, "eventClass": 96, "graphId": 5, "originalGraphId": 4, "graphExecId": None},
             {**row, "start": 9, "end": 9, "eventClass": 94, "graphId": 5, "originalGraphId": None, "graphExecId": 2},
         ],
-        CUDA_GRAPH_NODE_EVENTS=[{**row, "start": 4, "end": 4, "eventClass": 77, "graphNodeId": 8, "originalGraphNodeId": 7}],
+        CUDA_GRAPH_NODE_EVENTS=[
+            {**row, "start": 4, "end": 4, "eventClass": 77, "graphNodeId": 8, "originalGraphNodeId": 7}
+        ],
     )
     assert column(trace, "graph_events", "start_ns") == [-5, 0, 4, 9]
     assert column(trace, "graph_events", "kind") == ["graph", "clone", "node", "exec"]
@@ -161,7 +165,9 @@ def test_overheads_say_what_for(read: Any) -> None:
     row = {"end": 5, "globalTid": TID, "nameId": 18}
     trace = read(
         PROFILER_OVERHEAD=[{"start": 0, **row, "overheadType": 3}, {"start": 1, **row, "overheadType": 0}],
-        CUPTI_ACTIVITY_KIND_OVERHEAD=[{"start": 2 + i, **row, "overheadType": code} for i, code in enumerate((2, 6, 7, 8, 1))],
+        CUPTI_ACTIVITY_KIND_OVERHEAD=[
+            {"start": 2 + i, **row, "overheadType": code} for i, code in enumerate((2, 6, 7, 8, 1))
+        ],
     )
     assert column(trace, "overheads", "kind") == [
         "buffer_flush", "profiler", "driver_jit", "module_loading", "lazy_function_loading", "command_buffer_full",
@@ -173,7 +179,8 @@ def test_unified_memory_migrations_keep_their_cause(read: Any) -> None:
     row = kernel(0, 5) | {"bytes": 4096, "srcKind": 4, "dstKind": 4}
     trace = read(
         CUPTI_ACTIVITY_KIND_MEMCPY=[
-            row | {"start": kind, "copyKind": kind, "migrationCause": cause} for kind, cause in ((1, None), (11, 2), (12, 4))
+            row | {"start": kind, "copyKind": kind, "migrationCause": cause}
+            for kind, cause in ((1, None), (11, 2), (12, 4))
         ]
     )
     assert trace.frame("copies")["kind"].tolist() == ["h2d", "um_h2d", "um_d2h"]
@@ -189,8 +196,17 @@ PAYLOAD_TABLES = {
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": [
         {"domainId": 1, "schemaId": schema, "idx": i, "type": kind, "name": name, "offset": offset}
         for schema, entries in {
-            NCCL_SCHEMA: [(18, "NCCL communicator ID", None), (22, "Message size [bytes]", 8), (16_777_232, "Reduction", 16)],
-            16_777_218: [(18, "NCCL communicator ID", None), (5, "No. of ranks", 8), (5, "Rank", 12), (5, "CUDA device", 16)],
+            NCCL_SCHEMA: [
+                (18, "NCCL communicator ID", None),
+                (22, "Message size [bytes]", 8),
+                (16_777_232, "Reduction", 16),
+            ],
+            16_777_218: [
+                (18, "NCCL communicator ID", None),
+                (5, "No. of ranks", 8),
+                (5, "Rank", 12),
+                (5, "CUDA device", 16),
+            ],
         }.items()
         for i, (kind, name, offset) in enumerate(entries)
     ],
@@ -213,7 +229,11 @@ def test_nccl_ranges_with_binary_payloads_are_collectives(read: Any) -> None:
             nvtx(70, 90, 4, binaryData=None),
         ],
         CUPTI_ACTIVITY_KIND_RUNTIME=[call(12, 14, 1), call(42, 44, 2)],
-        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(100, 200, 1, name=9), kernel(300, 400, 2, name=9), kernel(500, 600, 77, name=9)],
+        CUPTI_ACTIVITY_KIND_KERNEL=[
+            kernel(100, 200, 1, name=9),
+            kernel(300, 400, 2, name=9),
+            kernel(500, 600, 77, name=9),
+        ],
     )
     rows = trace.tables["collectives"].to_pylist()
     assert [(r["start_ns"], r["dur_ns"], r["span"], r["kernel"]) for r in rows] == [
@@ -247,7 +267,8 @@ def test_calls_of_a_group_are_launched_by_its_end(read: Any) -> None:
     payload = {"jsonText": json.dumps({"Message size [bytes]": "1,024", "NCCL communicator ID": 7, "Peer rank": 3})}
     trace = read(
         NVTX_EVENTS=[
-            nvtx(0, 2, 5), nvtx(3, 4, 7, **payload), nvtx(5, 6, 8, **payload), nvtx(10, 20, 6), nvtx(30, 40, 7, **payload),
+            nvtx(0, 2, 5), nvtx(3, 4, 7, **payload), nvtx(5, 6, 8, **payload), nvtx(10, 20, 6),
+            nvtx(30, 40, 7, **payload),
         ],
         CUPTI_ACTIVITY_KIND_RUNTIME=[call(12, 14, 1)],
         CUPTI_ACTIVITY_KIND_KERNEL=[kernel(50, 80, 1, name=10)],
@@ -284,7 +305,9 @@ def test_mpi_calls_are_ranges_of_their_domain(read: Any) -> None:
 def test_names_of_threads_and_streams_that_the_program_gave(read: Any) -> None:
     trace = read(
         ThreadNames=[{"nameId": 17, "priority": 0, "globalTid": TID}],
-        TARGET_INFO_NVTX_CUDA_STREAM=[{"name": "copies", "processId": 100, "deviceId": 0, "contextId": 1, "streamId": 7}],
+        TARGET_INFO_NVTX_CUDA_STREAM=[
+            {"name": "copies", "processId": 100, "deviceId": 0, "contextId": 1, "streamId": 7}
+        ],
         NVTX_EVENTS=[nvtx(0, 1, 16, tid=TID + 1, eventType=39), nvtx(5, 9, 16), nvtx(5, 9, 16, tid=TID + 1)],
         CUPTI_ACTIVITY_KIND_KERNEL=[kernel(0, 5), kernel(0, 5, stream=8)],
     )
@@ -410,10 +433,14 @@ def test_partial_exports_say_so(read: Any) -> None:
 def test_processes_that_launched_without_a_row(read: Any) -> None:
     trace = read(
         CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 15, 1)],
-        CUPTI_ACTIVITY_KIND_RUNTIME=[call(0, 5, 1), call(0, 5, 1, tid=OTHER + 1), call(6, 8, 2, name=19, tid=OTHER + 1)],
+        CUPTI_ACTIVITY_KIND_RUNTIME=[
+            call(0, 5, 1),
+            call(0, 5, 1, tid=OTHER + 1),
+            call(6, 8, 2, name=19, tid=OTHER + 1),
+        ],
     )
     assert column(trace, "processes", "gpu_rows") == [True, False]
     assert trace.why_missing("kernels", 0) == ""
     assert trace.why_missing("kernels") == ""
-    assert "process 101 made 1 launch, and none of its GPU work was recorded" in trace.why_missing("kernels", 1)
+    assert "process 101 made 1 launch, none of its GPU work was recorded" in trace.why_missing("kernels", 1)
     assert "spawn" in trace.why_missing("kernels", 1)

@@ -34,7 +34,9 @@ _FIRST_INLINE_ID = 1 << 40
 def table_files(folder: Path) -> dict[str, Path]:
     """File of each table in a folder; of two for one table the Parquet one."""
     found: dict[str, Path] = {}
-    for file in sorted(folder.iterdir(), key=lambda file: (SUFFIXES.index(file.suffix) if file.suffix in SUFFIXES else 9)):
+    for file in sorted(
+        folder.iterdir(), key=lambda file: SUFFIXES.index(file.suffix) if file.suffix in SUFFIXES else 9
+    ):
         if file.suffix in SUFFIXES and file.is_file():
             found.setdefault(file.stem, file)
     return found
@@ -133,7 +135,7 @@ class ArrowFolder:
         kept: list[pa.RecordBatch] = []
         try:
             for batch in batches:
-                kept.append(batch.select(names))
+                kept.append(batch.select(names))  # noqa: PERF401 - what was read before an error is kept
         except (pa.ArrowException, OSError) as error:
             if not kept:
                 raise
@@ -175,7 +177,10 @@ class ArrowFolder:
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         ids = np.fromiter(
-            (self._inline.setdefault(text, _FIRST_INLINE_ID + len(self._inline)) for text in encoded.dictionary.to_pylist()),
+            (
+                self._inline.setdefault(text, _FIRST_INLINE_ID + len(self._inline))
+                for text in encoded.dictionary.to_pylist()
+            ),
             np.int64,
             len(encoded.dictionary),
         )
@@ -199,7 +204,10 @@ def _decoded(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
     )
 
 

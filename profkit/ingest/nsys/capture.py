@@ -18,8 +18,8 @@ _MOST_DIAGNOSTICS = 8
 
 # Warnings of nsys that make a number doubtful. The others ("Does the process use OpenGL?") stand in every capture.
 _DOUBTFUL = re.compile(
-    r"(?i)\bdropped\b|\blost\b|overflow|overwrit|out of memory|not supported by this build|corrupt|incomplete|timed? ?out"
-    r"|unified memory cannot be traced"
+    r"(?i)\bdropped\b|\blost\b|overflow|overwrit|out of memory|not supported by this build|corrupt|incomplete"
+    r"|timed? ?out|unified memory cannot be traced"
 )
 
 # Property of RunMeta.extra -> the capture option that it is taken from, whatever PROCESS_n: stands before it.

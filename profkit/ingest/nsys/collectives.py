@@ -27,7 +27,8 @@ _WORDS = {
 _OPERATIONS = ("", *dict.fromkeys(_WORDS.values()))
 _RANGE = re.compile(rf"^nccl({'|'.join(_WORDS)})(?:Config)?(?:\(|$)")
 _KERNEL = re.compile(rf"^nccl(?:Dev)?Kernel(?:_?({'|'.join(_WORDS)}))?(?:_|\(|<|$)")
-_GROUP = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
+_GROUP_END, _GROUP_START = 0, 1
+_GROUP = {"ncclGroupStart": _GROUP_START, "ncclGroupEnd": _GROUP_END}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Parts:
     name: Array
     flags: Array
     operation: Ints
-    """Index into _OPERATIONS."""
+    """Index into _OPERATIONS; of a group, which end it is."""
 
 
 def add_collectives(builder: Builder, payloads: Payloads | None) -> None:
@@ -49,7 +50,7 @@ def add_collectives(builder: Builder, payloads: Payloads | None) -> None:
     texts = builder.names.texts()
     kernels = _parts(builder, "kernels", [_kernel_operation(text) for text in texts])
     spans = _parts(builder, "spans", [_range_operation(text) for text in texts])
-    groups = _parts(builder, "spans", [_GROUP.get(text, -9) + 1 if text in _GROUP else -1 for text in texts])
+    groups = _parts(builder, "spans", [_GROUP.get(text, -1) for text in texts])
     if not len(kernels.row) and not len(spans.row):
         return
     kernel_of = _kernels_of(builder, spans, groups, kernels)
@@ -72,7 +73,9 @@ def add_collectives(builder: Builder, payloads: Payloads | None) -> None:
         track=from_both(kernels.track, spans.track),
         flags=from_both(kernels.flags, spans.flags),
         span=np.concatenate([spans.row, np.full(count, -1)]),
-        kernel=np.concatenate([np.where(linked, kernels.row[at], -1) if len(kernels.row) else kernel_of, kernels.row[alone]]),
+        kernel=np.concatenate(
+            [np.where(linked, kernels.row[at], -1) if len(kernels.row) else kernel_of, kernels.row[alone]]
+        ),
         name=np.concatenate([spans.name, kernels.name[alone]]),
         operation=pa.DictionaryArray.from_arrays(pa.array(operation), pa.array(_OPERATIONS)).cast(pa.string()),
         bytes=np.asarray([f.bytes for f in facts] + [-1] * count, np.int64),
@@ -150,9 +153,9 @@ def _group_ends(groups: _Parts, track: int, at: Ints) -> Ints:
     if not len(rows):
         return np.full(len(at), -1, np.int64)
     rows = rows[np.argsort(groups.start[rows], kind="stable")]
-    depth = np.cumsum(groups.operation[rows] - 1)
+    depth = np.cumsum(np.where(groups.operation[rows] == _GROUP_START, 1, -1))
     depth -= np.minimum.accumulate(np.minimum(depth, 0))  # a capture may begin inside of a group
-    closing = np.flatnonzero((depth == 0) & (groups.operation[rows] == 0))
+    closing = np.flatnonzero((depth == 0) & (groups.operation[rows] == _GROUP_END))
     before = np.searchsorted(groups.start[rows], at, side="right") - 1
     inside = (before >= 0) & (depth[np.maximum(before, 0)] > 0)
     after = np.searchsorted(closing, before)

@@ -69,5 +69,3 @@ def _unit(name: str, values: Array) -> str:
     match = re.search(r"\[(?:[A-Za-z ]+ )?([^\s\]]+)\]\s*$", name)
     unit = match[1] if match else ""
     return "Hz" if unit == "MHz" and len(values) and float(values.max()) > _FASTEST_CLOCK_MHZ else unit
-
-

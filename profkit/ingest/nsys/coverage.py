@@ -97,7 +97,7 @@ def say_which_processes_lack_rows(builder: Builder) -> None:
             continue
         pid = builder.get_dimension("processes", int(process), "pid")
         reason = (
-            f"process {pid} made {text.count(int(count), 'launch', 'launches')}, and none of its GPU work was recorded: "
+            f"process {pid} made {text.count(int(count), 'launch', 'launches')}, none of its GPU work was recorded: "
             "start workers with spawn, or record with --trace-fork-before-exec=true"
         )
         for table in DEVICE_TABLES:

@@ -35,7 +35,8 @@ class Identity:
             for row in source.small_table("PROCESSES")
         }
         self._ranks = {
-            whole(row.get("globalPid")) & PROCESS_MASK: whole(row.get("rank")) for row in source.small_table("MPI_RANKS")
+            whole(row.get("globalPid")) & PROCESS_MASK: whole(row.get("rank"))
+            for row in source.small_table("MPI_RANKS")
         }
         self._thread_names = _thread_names(source)
         gpus = source.small_table("TARGET_INFO_GPU")
@@ -179,9 +180,7 @@ class Identity:
         return out
 
     def _track(self, kind: str, key: tuple[int, ...], **values: Any) -> int:
-        return self._builder.dimension(
-            "tracks", (kind, *key), kind=TRACK_KINDS.index(kind), host=self._host, **values
-        )
+        return self._builder.dimension("tracks", (kind, *key), kind=TRACK_KINDS.index(kind), host=self._host, **values)
 
 
 def _thread_names(source: Source) -> dict[int, str]:

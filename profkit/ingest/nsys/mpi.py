@@ -54,7 +54,8 @@ def read_mpi(source: Source, builder: Builder, identity: Identity) -> None:
 
 def _size(rows: dict[str, Any]) -> Array:
     sent, received = rows.get("size", absent(rows)), rows.get("received", absent(rows))
-    return np.where(sent >= 0, sent, received)
+    size: Array = np.where(sent >= 0, sent, received)
+    return size
 
 
 def _once(rows: dict[str, Any]) -> dict[str, Any]:

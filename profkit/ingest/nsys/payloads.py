@@ -124,7 +124,9 @@ def _schemas(source: Source) -> dict[int, _Schema]:
         if letter and row.get("name"):
             place = max(whole(row.get("offset")), 0)
             fields.setdefault(whole(row.get("schemaId")), {})[whole(row.get("idx"))] = (str(row["name"]), letter, place)
-    sizes = {whole(row.get("schemaId")): whole(row.get("payloadSize")) for row in source.small_table("NVTX_PAYLOAD_SCHEMAS")}
+    sizes = {
+        whole(row.get("schemaId")): whole(row.get("payloadSize")) for row in source.small_table("NVTX_PAYLOAD_SCHEMAS")
+    }
     return {i: _Schema(sizes.get(i, -1), tuple(part[k] for k in sorted(part))) for i, part in fields.items()}
 
 
@@ -158,29 +160,23 @@ class NcclFacts:
 
 def nccl_facts(fields: Mapping[str, Any]) -> NcclFacts:
     """By the names of the fields, which NCCL has changed little since 2.18."""
-    found: dict[str, Any] = {}
+    numbers = {"bytes": -1, "rank": -1, "ranks": -1, "peer": -1}
+    communicator = ""
     for name, value in fields.items():
         word = name.lower()
-        number = _number(value)
         if "communicator" in word or word in ("comm", "comm id", "commhash"):
-            found["communicator"] = str(number) if number >= 0 else str(value)
+            communicator = str(_number(value, 1 << 64)) if _number(value, 1 << 64) >= 0 else str(value)
         elif "message size" in word or word in ("bytes", "size"):
-            found["bytes"] = number
+            numbers["bytes"] = _number(value, 1 << 62)
         elif "no. of ranks" in word or word in ("nranks", "world size"):
-            found["ranks"] = number
-        elif word == "rank":
-            found["rank"] = number
-        elif word in ("peer", "peer rank"):
-            found["peer"] = number
-    return NcclFacts(**{key: v if isinstance(v, str) or v < 1 << 62 else -1 for key, v in found.items()})
+            numbers["ranks"] = _number(value, 1 << 31)
+        elif word in ("rank", "peer", "peer rank"):
+            numbers[word.split()[0]] = _number(value, 1 << 31)
+    return NcclFacts(communicator=communicator, **numbers)
 
 
-def _number(value: Any) -> int:
-    """A whole number, also from digits with separators; -1 for anything else."""
-    if isinstance(value, bool):
-        return -1
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"\d[\d, ']*", value):
-        return int(re.sub(r"\D", "", value))
-    return -1
+def _number(value: Any, limit: int) -> int:
+    """A whole number below ``limit``, also from digits with separators; -1 for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"\d[\d, ']{0,30}", value):
+        value = int(re.sub(r"\D", "", value))
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit else -1

@@ -24,7 +24,6 @@ from profkit.ingest.nsys.source import DamagedTable, Source
 from profkit.model import RunMeta, Trace
 from profkit.redact import redacted
 
-
 _FIRST_UTC_NS = 1_000_000_000_000_000_000
 """No session is that long (31 years): such times are UTC, whatever the export says of them."""
 
@@ -59,7 +58,7 @@ STEPS = (
 
 
 def read_source(source: Source) -> Trace:
-    """Read all tables. A damaged table that no number of the GPU rests on is left out, said, and marks the trace partial.
+    """Read all tables. A damaged one that no number of the GPU rests on is left out and said: the trace is partial.
 
     Raises InputError for a damaged table that is needed, and for a needed column that is missing.
     """

@@ -1,7 +1,7 @@
 """What the table readers need of an nsys export, whatever holds its tables: SQLite, Parquet or Arrow files.
 
-A reader asks for columns by name and kind and gets arrays of known types. Columns and tables are found by looking, never
-by version number: a table may be missing, empty, or have columns that nobody knows.
+A reader asks for columns by name and kind and gets arrays of known types. Columns and tables are found by looking,
+never by version number: a table may be missing, empty, or have columns that nobody knows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def name_ids(*names: str, required: bool = False) -> Column:
     return Column(names, "name", required)
 
 
-class DamagedTable(InputError):
+class DamagedTable(InputError):  # noqa: N818 - read as what happened
     """One table cannot be read; the others may be sound."""
 
     def __init__(self, table: str, message: str) -> None:

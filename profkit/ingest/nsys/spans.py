@@ -86,7 +86,11 @@ def read_spans(source: Source, builder: Builder, identity: Identity) -> Payloads
     if (kind < 0).any():
         rows = keep_rows(rows, kind >= 0)
     structured = read_payloads(
-        source, rows.pop("jsonText", None), rows.pop("jsonTextId", None), rows.pop("binaryData", None), len(rows["kind"])
+        source,
+        rows.pop("jsonText", None),
+        rows.pop("jsonTextId", None),
+        rows.pop("binaryData", None),
+        len(rows["kind"]),
     )
     _add(builder, identity, rows, structured)
     return structured
