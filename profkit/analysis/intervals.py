@@ -124,6 +124,9 @@ def merge_by_group(start: Ints, end: Ints, group: Array) -> tuple[Intervals, Int
     number = group
     if len(dense) * width >= _LIMIT:
         dense, number = np.unique(group, return_inverse=True)
+    if len(dense) == 1:
+        merged = union(start, end)
+        return merged, np.full(len(merged), dense[0], np.int64)
     if len(dense) * width >= _LIMIT:  # some 10^9 groups of a second: halve until the lifted times fit
         half = dense[len(dense) // 2]
         left, right = group < half, group >= half
