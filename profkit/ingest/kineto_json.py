@@ -87,8 +87,15 @@ def read(path: Path) -> Trace:
     remarks.say_ignored(builder, ignored)
     builder.warnings += [*([f"partial: {file.partial}"] if file.partial else []), *file.remarks]
     trace = builder.finish(_meta(path, file, builder.shift_to_origin(), whole_us, rank))
-    trace = link_collectives(trace)
-    return replace(trace, meta=replace(trace.meta, warnings=(*trace.meta.warnings, *remarks.doubts(trace))))
+    return _with_doubts(link_collectives(trace))
+
+
+def _with_doubts(trace: Trace) -> Trace:
+    from profkit.ingest.kineto.remarks import doubts, explanations
+
+    warnings, notes = doubts(trace), explanations(trace)
+    meta = replace(trace.meta, warnings=(*trace.meta.warnings, *warnings), notes=(*trace.meta.notes, *notes))
+    return replace(trace, meta=meta)
 
 
 def _meta(path: Path, file: EventFile, origin: int, whole_us: bool, rank: Rank) -> RunMeta:
@@ -143,7 +150,7 @@ def _add_events(builder: Builder, lanes: Lanes, file: EventFile, ignored: Counte
     threads, others = (pairing(part) for pairing, part in zip(
         (pairs.pair_threads, pairs.pair_async), pairs.kinds_of(halves), strict=True
     ))  # fmt: skip
-    for paired, kind in ((threads, "op"), (others, "start_end")):
+    for paired, kind in ((threads, "push_pop"), (others, "start_end")):
         if paired.begins:
             tables.add_ranges(
                 builder, lanes, paired.begins, kind, {"start_ns": paired.start_ns, "dur_ns": paired.dur_ns}

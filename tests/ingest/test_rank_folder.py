@@ -105,7 +105,7 @@ def test_what_is_no_trace_is_skipped_and_said(tmp_path: Path) -> None:
 def test_a_folder_of_broken_traces_is_one_line(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_text('{"traceEvents": [{"ph": "X", "ts')
-    with pytest.raises(InputError, match="no trace in this folder can be read: rank0.json: truncated") as error:
+    with pytest.raises(InputError, match=r"no trace in this folder can be read: rank0\.json: truncated") as error:
         open_trace(tmp_path)
     assert "\n" not in error.value.message
 
@@ -138,8 +138,9 @@ def test_sqlite_exports_beside_each_other(tmp_path: Path) -> None:
             db.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
             db.execute("INSERT INTO StringIds VALUES (1, 'gemm')")
             db.execute(
-                "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER,"
-                " streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER)"
+                "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER,"
+                " contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
+                " demangledName INTEGER, shortName INTEGER)"
             )
             db.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (0, {rank + 5}, 0, 1, 7, 1, 1677721600, 1, 1)")
             db.commit()

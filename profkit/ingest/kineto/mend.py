@@ -162,6 +162,8 @@ def _end_of_list(buffer: bytes, start: int, upto: int, at: int, damage: Damage) 
 
 def _one(buffer: bytes, start: int, ends: list[int], at: int, damage: Damage) -> tuple[list[Record], int]:
     """(the event, mended, how many pieces it took); ([], 1), and one more lost, where it cannot be."""
+    first = buffer[start : ends[0]]
+    place = at + start + len(first) - len(first.lstrip())
     for count, end in enumerate(ends, 1):
         notes: list[str] = []
         try:
@@ -169,9 +171,9 @@ def _one(buffer: bytes, start: int, ends: list[int], at: int, damage: Damage) ->
         except ValueError:
             continue
         for note in notes:
-            damage.note(note, at + start)
+            damage.note(note, place)
         return [] if record is None else [record], count
-    damage.note("lost", at + start)
+    damage.note("lost", place)
     return [], 1
 
 

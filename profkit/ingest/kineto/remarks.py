@@ -94,30 +94,31 @@ def say_missing(builder: Builder, legacy: bool) -> None:
 
 
 def doubts(trace: Trace) -> list[str]:
-    """Warnings on device rows: without correlation ids, before their launch, reaching over the next of their stream."""
+    """Warnings on device rows: kernels that end behind later ones of their stream."""
+    over = _longer_than_next_row(trace)
+    if not len(over):
+        return []
+    ends = "ends behind later rows of its" if len(over) == 1 else "end behind later rows of their"
+    doubt = (
+        f"{text.count(len(over), 'kernel')} {ends} own stream, the longest lasts {text.ns(int(over.max()))}: a stream "
+        "runs one at a time, so such lengths are doubtful (late completion stamps), and so are sums that hold them"
+    )
+    return [doubt]
+
+
+def explanations(trace: Trace) -> list[str]:
+    """Notes on why device rows have no launch delay: no correlation ids, or a start before their launch."""
     out: list[str] = []
     total = sum(trace.rows(table) for table in DEVICE_TABLES)
     known = sum(int((trace.array(table, "correlation") >= 0).sum()) for table in DEVICE_TABLES)
     if total and not known:
         out.append("the GPU rows carry no correlation ids: launch delays and what launched a kernel are not known")
-    early = _flagged(trace, FLAG_BEFORE_ITS_LAUNCH)
-    if early:
+    lead = _lead(trace)
+    if lead > 0:
         out.append(
-            f"{text.count(early, 'GPU row')} begin before the call that launched them, by up to "
-            f"{text.ns(_lead(trace))}: the clocks of CPU and GPU differ (clock skew); such rows have no launch delay"
-        )
-    over = _longer_than_next_row(trace)
-    if len(over):
-        out.append(
-            f"{text.count(len(over), 'kernel')} end behind later rows of their own stream, the longest lasts "
-            f"{text.ns(int(over.max()))}: a stream runs one at a time, so their ends are doubtful (late completion "
-            "stamps), and so are the sums by kernel"
+            f"clock skew: a GPU row begins up to {text.ns(lead)} before its launch call; such rows have no launch delay"
         )
     return out
-
-
-def _flagged(trace: Trace, flag: int) -> int:
-    return sum(int((trace.array(table, "flags") & flag != 0).sum()) for table in DEVICE_TABLES)
 
 
 def _lead(trace: Trace) -> int:

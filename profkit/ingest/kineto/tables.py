@@ -240,7 +240,7 @@ def add_allocs(builder: Builder, lanes: Lanes, events: list[Instant]) -> None:
 
 
 def _stages(builder: Builder, name: Ints, kind: str) -> tuple[Array, Ints, Array]:
-    if kind not in ("annotation", "start_end"):
+    if kind not in ("annotation", "push_pop", "start_end"):
         n = len(name)
         return np.full(n, -1, np.int8), np.full(n, -1, np.int64), np.zeros(n, bool)
     absent = np.full(len(name), -1, np.int64)
