@@ -23,12 +23,22 @@ def nested_lanes(start: Ints, end: Ints, group: Array) -> Ints:
     lane = np.zeros(len(start), np.int64)
     rows = order
     for _ in range(_PASSES):
-        rows = rows[crossing(start[rows], end[rows], group[rows])]
+        rows = _not_nested(start, end, group, rows)
         if not len(rows):
             return lane
         lane[rows] += 1
     lane[rows] += flat_lanes(start[rows], end[rows], group[rows])
     return np.minimum(lane, MOST_LANES - 1)
+
+
+def _not_nested(start: Ints, end: Ints, group: Array, rows: Ints) -> Ints:
+    """Rows to take away, in order, so that the others nest."""
+    out = []
+    while (crosses := crossing(start[rows], end[rows], group[rows])).any():
+        out.append(rows[crosses])
+        rows = rows[~crosses]
+    taken = np.concatenate(out) if out else np.zeros(0, np.int64)
+    return taken[sort_order(start[taken], end[taken] - start[taken], group[taken])]
 
 
 def stream_lanes(start: Ints, end: Ints, group: Array) -> Ints:
@@ -43,10 +53,10 @@ def stream_lanes(start: Ints, end: Ints, group: Array) -> Ints:
 
 
 def crossing(start: Ints, end: Ints, group: Array) -> Mask:
-    """Which rows begin inside an earlier one of their group and end after it; rows are sorted by (start, -length).
+    """Rows that begin inside an earlier one of their group and end after it; rows are sorted by (start, -length).
 
-    Between a row and the nearest earlier one that ends no sooner, all end sooner: the row crosses one of them exactly
-    where one of the candidates on the way up from its predecessor still runs when it begins.
+    Not all of them, but at least one where there is any: compared is with the rows that stand between a row and the
+    nearest earlier one that ends no sooner. A row that crosses one before that lies in a row that crosses it too.
     """
     out = np.zeros(len(start), bool)
     above = parents(start, end, group)
