@@ -3,7 +3,7 @@
 Each case is a number: it draws a trace (made here, or of the corpus in PROFKIT_CORPUS), damages it, and asks the
 command line about it. It must hold that no command ends in a traceback or hangs; an error is one line; JSON is strict;
 busy + idle is the window and the causes of idle time add up; no length is negative and no share outside 0..1; damage
-that cannot be missed is said. Cases run in processes of their own: a case that hangs or kills its process is a failure too.
+that cannot be missed is said. Cases run in processes of their own: one that hangs or kills its process failed, too.
 Prints progress and each kind of failure once with its number, keeps its input, and prints one JSON line last.
 ``--only NUMBER`` repeats one case.
 """
@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from scripts.fuzz_mutations import Mutant, mutate
 from scripts.fuzz_properties import BrokenPropertyError, Seen, examine
@@ -80,9 +81,19 @@ def work(first: int, count: int, step: int, folder: Path, corpus: Path | None) -
             _, seen = fuzzer.case(number)
             yield json.dumps({"done": number, "read": seen.read})
         except BrokenPropertyError as error:
-            _, what, path = (*error.args, "", "")[:3]
+            what, path = error.args[-2:]
+            # The next case clears the folder of this one.
+            kept = folder / f"failed-{number}" / Path(path).name
+            kept.parent.mkdir()
+            Path(path).rename(kept)
             yield json.dumps(
-                {"done": number, "kind": error.kind, "detail": str(error.args[0])[:400], "what": what, "path": path}
+                {
+                    "done": number,
+                    "kind": error.kind,
+                    "detail": str(error.args[0])[:400],
+                    "what": what,
+                    "path": str(kept),
+                }
             )
 
 
@@ -91,9 +102,10 @@ class Worker:
     """A process that runs cases; ``next`` is the case it will start or has started."""
 
     slot: int
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
     next: int
     since: float
+    rest: bytes = b""
 
 
 class Run:
@@ -134,22 +146,25 @@ class Run:
         count = -(-(self._end - first) // self.arguments.jobs)
         command = [sys.executable, "-m", "scripts.fuzz", "--worker", str(first), str(count), str(self.arguments.jobs)]
         command += ["--scratch", str(self.scratch / str(slot))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
         worker = Worker(slot, process, first, time.monotonic())
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
 
     def _hear(self, worker: Worker) -> None:
         assert worker.process.stdout is not None
-        line = worker.process.stdout.readline()
+        heard = os.read(worker.process.stdout.fileno(), 1 << 16)
         worker.since = time.monotonic()
-        if not line:
+        *lines, worker.rest = (worker.rest + heard).split(b"\n")
+        for line in lines:
+            self._take(worker, json.loads(line))
+        if not heard:
             code = worker.process.wait()
             if code:
                 self._lost(worker, f"the process died: exit {code}")
             else:
                 self._selector.unregister(worker.process.stdout)
-            return
-        message = json.loads(line)
+
+    def _take(self, worker: Worker, message: dict[str, Any]) -> None:
         if "start" in message:
             worker.next = message["start"]
             return
@@ -171,6 +186,7 @@ class Run:
     def _fail(self, number: int, kind: str, detail: str, what: str, path: Path) -> None:
         self.kinds[kind] += 1
         if kind in self.first:
+            shutil.rmtree(path.parent, ignore_errors=True)
             return
         self.first[kind] = number
         kept = self.arguments.keep / f"case-{number}{''.join(path.suffixes)}"
