@@ -7,6 +7,7 @@ whole, a parent for each span.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +50,8 @@ class Names:
         return self._rows.setdefault(name, len(self._rows))
 
     def rows(self, names: Iterable[str]) -> Ints:
-        return np.fromiter((self.row(name) for name in names), np.int64)
+        rows = self._rows
+        return np.fromiter([rows.setdefault(name, len(rows)) for name in names], np.int64)
 
     def texts(self) -> list[str]:
         """Texts by row, so far."""
@@ -224,12 +226,12 @@ class Builder:
             if name in EVENT_TABLES and len(c["start_ns"])
         ]
         last = max((end for _, end in edges), default=0)
-        orders: dict[str, Ints | None] = {}
         for name in EVENT_TABLES:
             self._close_open(name, columns[name], last)
-            orders[name] = _sort(columns[name])
             if meta.simulated:
                 columns[name]["flags"] |= FLAG_SIMULATED
+        with ThreadPoolExecutor() as pool:  # numpy lets go of the interpreter's lock while it sorts and takes
+            orders = dict(zip(EVENT_TABLES, pool.map(lambda name: _sort(columns[name]), EVENT_TABLES), strict=True))
         _translate_references(columns, orders)
         _nest(columns["spans"])
         for name in DEVICE_TABLES:
@@ -301,6 +303,8 @@ def _absent(column: Column) -> Any:
 
 def _fitting(column: Column, value: Any) -> Any:
     """The value, or absent where the column cannot hold it: a count of 2^62 processors is damage, not a count."""
+    if isinstance(value, str):  # half a surrogate pair is no text that Arrow can hold
+        return value.encode("utf-8", "replace").decode()
     if not isinstance(value, int) or isinstance(value, bool) or not pa.types.is_integer(column.type):
         return value
     limit = 1 << (column.type.bit_width - 1)

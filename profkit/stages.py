@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from profkit.arrays import key_of, numbered
-from profkit.model import Array, Ints
+from profkit.model import Array, Ints, Mask
 from profkit.schema import STAGES
 
 DOMAIN = "profkit"
@@ -48,7 +50,8 @@ def find_stages(names: list[str], name: Array, domain: Array, category: Array) -
     stage = np.full(len(first), -1, np.int8)
     payload = np.full(len(first), -1, np.int64)
     has_payload = np.zeros(len(first), bool)
-    for i, row in enumerate(first.tolist()):
+    for i in np.flatnonzero(_may_be_stage(names, name[first], domain[first])).tolist():
+        row = first[i]
         text = names[name[row]] if name[row] >= 0 else ""
         found = parse_name(text)
         if found is not None:
@@ -60,3 +63,15 @@ def find_stages(names: list[str], name: Array, domain: Array, category: Array) -
         ):
             stage[i] = STAGES.index(names[category[row]])
     return stage[inverse], payload[inverse], has_payload[inverse]
+
+
+def _may_be_stage(names: list[str], name: Array, domain: Array) -> Mask:
+    """Which (name, domain) are worth a look: there may be as many names as ranges, and few of them are stages."""
+    try:
+        texts = pa.array(names, pa.string())
+    except UnicodeEncodeError:  # half a surrogate pair is no text that Arrow can hold
+        return np.ones(len(name), bool)
+    matches = pc.match_substring_regex(texts, rf"^(?:{PREFIX})?(?:{'|'.join(STAGES)})(?:#|$)").to_numpy(False)
+    ours = np.asarray(pc.equal(texts, DOMAIN).to_numpy(False))
+    mask: Mask = ((name >= 0) & matches[name]) | ((domain >= 0) & ours[domain])
+    return mask

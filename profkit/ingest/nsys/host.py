@@ -82,7 +82,9 @@ def name_codes(source: Source, builder: Builder, ids: Array) -> Ints:
     """Rows of names for StringIds ids, -1 where absent."""
     distinct, _, inverse = numbered(ids)
     texts = string_ids(source, [distinct])
-    rows = np.fromiter((builder.names.row(texts[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct))
+    known = distinct != -1
+    rows = np.full(len(distinct), -1, np.int64)
+    rows[known] = builder.names.rows([texts[i] for i in distinct[known].tolist()])
     return rows[inverse]
 
 

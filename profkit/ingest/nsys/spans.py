@@ -15,19 +15,19 @@ import pyarrow.compute as pc
 
 from profkit.arrays import key_of, numbered
 from profkit.builder import Builder
+from profkit.ingest.nsys.host import name_codes
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.payloads import Payloads, read_payloads
 from profkit.ingest.nsys.rows import TIMES, absent, event_rows, keep_rows, time_columns
 from profkit.ingest.nsys.source import (
     NO_INT,
     Source,
-    decode,
+    decoded,
     floats,
     ints,
     name_ids,
     payload,
     small,
-    string_ids,
     texts,
 )  # fmt: skip
 from profkit.model import Array, Ints
@@ -143,18 +143,13 @@ def add_spans(builder: Builder, **columns: Any) -> None:
 
 def _names(source: Source, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
     """Rows of names: the inline text, else the registered string, else ``<unknown #id>``."""
-    distinct, _, inverse = numbered(text_id)
-    registered = string_ids(source, [distinct])
-    codes = np.fromiter(
-        (builder.names.row(registered[int(i)]) if i >= 0 else -1 for i in distinct), np.int64, len(distinct)
-    )
-    out = codes[inverse]
+    out = name_codes(source, builder, text_id)
     if inline is not None:
         encoded = inline.combine_chunks().dictionary_encode()
-        rows = np.fromiter(
-            (builder.names.row(decode(raw)) if raw else -1 for raw in encoded.dictionary.to_pylist()), np.int64
-        )
+        words = decoded(encoded.dictionary)
+        rows = builder.names.rows(words)
         if len(rows):
+            rows[[i for i, word in enumerate(words) if not word]] = -1
             text_row = rows[encoded.indices.to_numpy()]
             out = np.where(text_row >= 0, text_row, out)
     nameless = out < 0
