@@ -107,7 +107,7 @@ def _batches(ranges: Ranges, low: Ints, high: Ints) -> Iterator[Ints]:
     rows = np.flatnonzero(high > low)
     if not len(rows):
         return
-    group = key_of(ranges.name[rows], ranges.style[rows], ranges.track[rows])
+    group = _group_key(ranges, rows)
     order = np.argsort(group, kind="stable")
     rows, group = rows[order], group[order]
     first = np.flatnonzero(np.diff(group, prepend=group[0] - 1))
@@ -115,6 +115,11 @@ def _batches(ranges: Ranges, low: Ints, high: Ints) -> Iterator[Ints]:
     batch = (np.cumsum(pairs) - pairs) // PAIRS
     cuts = first[np.flatnonzero(np.diff(batch, prepend=-1))]
     yield from np.split(rows, cuts[1:])
+
+
+def _group_key(ranges: Ranges, rows: Ints) -> Ints:
+    """Equal for ranges of one name, style and thread."""
+    return key_of(ranges.name[rows], ranges.style[rows], ranges.track[rows])
 
 
 def _inside(kernels: _Kernels, ranges: Ranges, rows: Ints, low: Ints, high: Ints) -> _Part:
@@ -125,15 +130,17 @@ def _inside(kernels: _Kernels, ranges: Ranges, rows: Ints, low: Ints, high: Ints
     held = kernels.call_end[kernel] <= ranges.end[rows][owner]
     if not held.all():
         owner, kernel = owner[held], kernel[held]
-    at = rows[owner]
-    key = key_of(ranges.name[at], ranges.style[at], ranges.track[at], kernels.name[kernel])
-    _, first, codes = numbered(key)
+    group = _group_key(ranges, rows)
+    group = np.cumsum(np.diff(group, prepend=group[0]) != 0)  # ranges of one group stand together
+    width = int(kernels.name.max(initial=0)) + 1
+    keys, first, codes = numbered(group[owner] * width + kernels.name[kernel])
     groups = summarize(codes, kernels.dur[kernel])
+    at = rows[owner[first]]
     return _Part(
-        name=ranges.name[at][first],
-        style=ranges.style[at][first].astype(np.int64),
-        track=ranges.track[at][first].astype(np.int64),
-        kernel=kernels.name[kernel][first],
+        name=ranges.name[at],
+        style=ranges.style[at].astype(np.int64),
+        track=ranges.track[at].astype(np.int64),
+        kernel=keys % width,
         ranges=_distinct(codes, owner, len(first)),
         kernels=_distinct(codes, kernel, len(first)),
         total=groups.total,

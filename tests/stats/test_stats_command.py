@@ -152,13 +152,16 @@ def test_a_hostile_name_stays_one_line_of_the_table(export: Export, run: Run) ->
 def test_list_names_every_report_without_a_trace(run: Run) -> None:
     code, printed, _ = run("--list")
     assert code == 0
-    assert [line.split()[0] for line in printed.splitlines()][-1] == "cuda_gpu_trace"
+    lines = printed.splitlines()
+    assert (len(lines), lines[0].split()[0]) == (21, "nvtx_sum")
+    assert "cuda_gpu_kern_sum[:base][:mangled]      CUDA GPU Kernel Summary" in lines
+    assert "nvtx_pushpop_trace                      NVTX Push/Pop Range Trace (only when named)" in lines
 
 
 def test_an_unknown_report_is_a_usage_error_before_the_trace_is_read(run: Run) -> None:
-    code, printed, said = run("nowhere.sqlite", "cuda_gpu_sum")
+    code, printed, said = run("nowhere.sqlite", "openmp_sum")
     assert (code, printed) == (2, "")
-    assert said.startswith("profkit: unknown report 'cuda_gpu_sum'; reports: osrt_sum, ")
+    assert said.startswith("profkit: unknown report 'openmp_sum'; reports: nvtx_sum, ")
 
 
 def test_no_trace_is_a_usage_error(run: Run) -> None:
@@ -183,6 +186,27 @@ def test_output_does_not_depend_on_the_size_of_a_batch(
     whole = run(path, "cuda_gpu_trace", "--format", form)
     monkeypatch.setattr("profkit.stats._render.BATCH_ROWS", 3)
     assert run(path, "cuda_gpu_trace", "--format", form) == whole
+
+
+def test_the_command_filters_by_time_and_by_range(export: Export, run: Run) -> None:
+    path = export([(0, 10, "early"), (20, 35, "late"), (30, 60, "later")])
+    heading = "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    code, printed, said = run(path, "cuda_gpu_kern_sum", "--format", "csv", "--filter-time", "20ns/40ns")
+    assert (code, printed, said) == (0, heading + "100.0,15,1,15.0,15.0,15,15,0.0,late\n", "")
+    _, printed, _ = run(path, "cuda_gpu_kern_sum", "--format", "csv", "--filter-time", "20/40:")
+    assert [line.split(",")[-1] for line in printed.splitlines()] == ["Name", "later", "late"]
+    code, printed, said = run(path, "--filter-time", "soon")
+    assert (code, printed) == (2, "")
+    assert said.startswith("profkit: no time filter: 'soon'; write START/END")
+    code, printed, said = run(path, "--filter-nvtx", "step")
+    assert (code, printed, said) == (2, "", "profkit: no NVTX range 'step' in this trace\n")
+
+
+def test_a_report_with_arguments_carries_them_in_its_title(export: Export, run: Run) -> None:
+    path = export([(0, 10, "gemm")])
+    assert run(path, "cuda_gpu_kern_sum:base")[1].startswith(" ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum:base):\n")
+    document = json.loads(run(path, "cuda_gpu_kern_sum:mangled", "--format", "json")[1])
+    assert document["reports"][0]["report"] == "cuda_gpu_kern_sum:mangled"
 
 
 @pytest.mark.skipif(not CORPUS, reason="PROFKIT_CORPUS names no folder of real exports")

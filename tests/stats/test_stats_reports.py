@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from typing import Any
 
@@ -17,7 +18,7 @@ from profkit.stats import Answer, Column
 from profkit.stats._render import rounded
 from profkit.stats._summary import summarize
 from profkit.stats.cuda_api_sum import listed_name
-from profkit.testing import Row, build_trace, call, copy, graph, kernel, os_call
+from profkit.testing import Row, build_trace, call, copy, graph, kernel, launch, os_call, span
 
 
 def run(name: str, *rows: Row, **missing: str) -> Answer:
@@ -194,25 +195,73 @@ def test_what_was_not_captured_gives_its_reason() -> None:
 
 
 def test_old_names_and_the_default_set() -> None:
-    assert [r.name for r in stats.choose(["gputrace", "cudaapisum", "cuda_api_sum"])] == [
+    assert [choice.name for choice in stats.choose(["gputrace", "cudaapisum", "cuda_api_sum"])] == [
         "cuda_gpu_trace",
         "cuda_api_sum",
     ]
-    assert [report.name for report in stats.choose([])] == [
+    assert [choice.name for choice in stats.choose([])] == [
+        "nvtx_sum",
         "osrt_sum",
         "cuda_api_sum",
         "cuda_gpu_kern_sum",
         "cuda_gpu_mem_time_sum",
         "cuda_gpu_mem_size_sum",
+        "um_sum",
+        "um_total_sum",
     ]
-    former = {"gpukernsum", "cudaapisum", "gpumemtimesum", "gpumemsizesum", "osrtsum", "gputrace"}
-    assert {report.former_name for report in stats.all_reports()} == former
+    assert {report.name: report.former_name for report in stats.all_reports()} == {
+        "cuda_api_gpu_sum": "apigpusum",
+        "cuda_api_sum": "cudaapisum",
+        "cuda_api_trace": "cudaapitrace",
+        "cuda_gpu_kern_gb_sum": "",
+        "cuda_gpu_kern_sum": "gpukernsum",
+        "cuda_gpu_mem_size_sum": "gpumemsizesum",
+        "cuda_gpu_mem_time_sum": "gpumemtimesum",
+        "cuda_gpu_sum": "gpusum",
+        "cuda_gpu_trace": "gputrace",
+        "cuda_kern_exec_sum": "kernexecsum",
+        "cuda_kern_exec_trace": "kernexectrace",
+        "nvtx_gpu_proj_sum": "",
+        "nvtx_gpu_proj_trace": "nvtxgpuproj",
+        "nvtx_kern_sum": "nvtxkernsum",
+        "nvtx_pushpop_sum": "nvtxppsum",
+        "nvtx_pushpop_trace": "nvtxpptrace",
+        "nvtx_startend_sum": "nvtxsesum",
+        "nvtx_sum": "nvtxsum",
+        "osrt_sum": "osrtsum",
+        "um_sum": "unifiedmemory",
+        "um_total_sum": "unifiedmemorytotals",
+    }
+
+
+def test_arguments_stand_behind_colons_and_names_between_commas() -> None:
+    chosen = stats.choose(["gpukernsum:base,nvtx_kern_sum:mangled", "um_sum:rows=3", "cuda_gpu_kern_sum"])
+    assert [(choice.name, choice.arguments) for choice in chosen] == [
+        ("cuda_gpu_kern_sum:base", stats.Arguments(kernel_name="short")),
+        ("nvtx_kern_sum:mangled", stats.Arguments(kernel_name="mangled")),
+        ("um_sum:rows=3", stats.Arguments(rows=3)),
+        ("cuda_gpu_kern_sum", stats.DEFAULT),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cuda_gpu_kern_sum:short", "report cuda_gpu_kern_sum has no argument 'short': it takes :base or :mangled"),
+        ("cuda_gpu_kern_sum:base=1", "has no argument 'base=1': it takes :base or :mangled"),
+        ("cuda_api_sum:base", "report cuda_api_sum has no argument 'base': it takes no arguments"),
+        ("um_sum:rows", "report um_sum has no argument 'rows': it takes :rows="),
+        ("um_sum:rows=0", "um_sum:rows=0: rows is a number from 1"),
+        ("um_sum:rows=many", "um_sum:rows=many: rows is a number from 1"),
+    ],
+)
+def test_an_unknown_argument_says_which_there_are(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        stats.choose([name])
 
 
 def test_an_unknown_name_lists_the_names() -> None:
-    with pytest.raises(
-        UsageError, match=r"unknown report 'kernels'; reports: osrt_sum, cuda_api_sum, .*cuda_gpu_trace"
-    ):
+    with pytest.raises(UsageError, match=r"unknown report 'kernels'; reports: nvtx_sum, osrt_sum, .*cuda_gpu_trace"):
         stats.choose(["kernels"])
 
 
@@ -259,10 +308,26 @@ def test_rounding_is_that_of_nsys(value: float, decimals: int, divisor: int, pri
 
 
 def test_every_listing_has_its_columns_and_dictionary_texts() -> None:
-    trace = build_trace(kernel(0, 5), copy(9, 5, "d2d", 1, "device", "device"), call(0, 1), os_call(0, 1))
+    rows = [
+        *launch("gemm", at=0, start=10, dur=5, call_dur=5),
+        copy(9, 5, "d2d", 1, "device", "device"),
+        copy(20, 5, "um_h2d", 1),
+        os_call(0, 1),
+        span("a", 0, 9),
+        span("b", 0, 9, kind="start_end"),
+    ]
+    trace = build_trace(*rows)
     for report in stats.all_reports():
-        listing = stats.answer(trace, report).listing
+        listing = stats.answer(trace, stats.choose([report.name])[0]).listing
         assert listing is not None
         assert len(listing.columns) == len(listing.values)
+        assert {len(values) for values in listing.values} == {listing.rows}
         assert len({column.key for column in listing.columns}) == len(listing.columns)
         assert not any(pa.types.is_string(values.type) for values in listing.values)
+
+
+def test_no_report_fails_on_an_empty_trace() -> None:
+    for report in stats.all_reports():
+        answer = stats.answer(build_trace(), stats.choose([report.name])[0])
+        assert answer.listing is None
+        assert answer.reason == f"no {report.what} in this capture"
