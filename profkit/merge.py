@@ -86,12 +86,11 @@ class _Rows:
     def _add(self, table: str, source: pa.Table, owner: int, place: int) -> Ints:
         out = np.empty(source.num_rows + 1, np.int64)
         out[-1] = -1  # no row stays no row
-        shared = table in ("names", "counter_names")
         for row, values in enumerate(source.to_pylist()):
             for column in TABLES[table].columns:
                 if (other := _dimension_of(column)) is not None:
                     values[column.name] = int(self._new[place][other][values[column.name]])
-            key = (values["text"],) if table == "names" else (None if shared else owner, *_identity(table, values))
+            key = _identity(table, values, owner)
             number = self._keys.setdefault((table, key), len(self._tables[table]))
             if number == len(self._tables[table]):
                 self._tables[table].append(values)
@@ -111,13 +110,19 @@ class _Rows:
         return pa.Table.from_pylist(rows, schema=TABLES[table].schema)
 
 
-def _identity(table: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes a row of two captures of one process the same row."""
+def _identity(table: str, values: Mapping[str, Any], owner: int) -> tuple[Any, ...]:
+    """What makes two rows one: a text, a GPU's UUID; else only rows of one owner, two captures of a process, can be."""
+    if table == "names":
+        return (values["text"],)
+    if table == "counter_names":
+        return tuple(values.values())
+    if table == "devices" and values["uuid"]:
+        return (values["uuid"], values["mig"])
     if table == "processes":
-        return (values["host"], values["pid"], values["rank"])
+        return (owner, values["host"], values["pid"], values["rank"])
     if table == "hosts":
-        return (values["hostname"],)
-    return tuple(values.values())
+        return (owner, values["hostname"])
+    return (owner, *values.values())
 
 
 def _dimension_of(column: Column) -> str | None:

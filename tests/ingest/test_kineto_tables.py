@@ -162,6 +162,12 @@ def test_overhead_belongs_to_no_process_where_it_names_none(tmp_path: Path) -> N
     assert trace.array("processes", "pid").tolist() == [1]
 
 
+def test_device_properties_with_an_odd_id(tmp_path: Path) -> None:
+    kernel = _x("kernel", "gemm", 5, 1, pid=0, tid=7, device=0, stream=7)
+    trace = _open(tmp_path, kernel, deviceProperties=[{"id": [0], "name": "odd"}, {"id": "0", "name": "H200"}, 5])
+    assert trace.text("devices", "name") == ["H200"]
+
+
 def test_devices_that_are_no_gpu_are_said(tmp_path: Path) -> None:
     trace = _open(tmp_path, _x("cpu_op", "aten::mm", 1, 5), _x("mtia_ccp_events", "job", 2, 3))
     (warning,) = trace.meta.warnings

@@ -110,7 +110,7 @@ class EventFile:
         try:
             keys = list(json.loads(content))[:6]
         except (ValueError, RecursionError) as error:
-            if "Extra data" in str(error) and b'"ph"' in content.split(b"\n", 1)[0]:
+            if "Extra data" in str(error) and _is_event(content.split(b"\n", 1)[0]):
                 raise InputError(
                     f"{self.path}: one event a line (NDJSON): make it a list, with commas between the lines and "
                     "brackets around them"
@@ -179,6 +179,14 @@ class EventFile:
             return {}
         self.remarks.append("the properties beside the events were not JSON: mended")
         return found
+
+
+def _is_event(line: bytes) -> bool:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and "ph" in found
 
 
 def _whole_prefix(buffer: bytes) -> tuple[list[Record], int] | None:

@@ -51,7 +51,7 @@ class Lanes:
         for row in range(self._builder.count("processes")):
             self._builder.set_dimension("processes", row, **ranks)
         for facts in properties if isinstance(properties, list) else []:
-            row = self._builder.row_of("devices", facts.get("id")) if isinstance(facts, dict) else -1
+            row = self._builder.row_of("devices", number(facts.get("id"))) if isinstance(facts, dict) else -1
             if row >= 0:
                 self._builder.set_dimension(
                     "devices",

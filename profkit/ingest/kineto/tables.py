@@ -33,8 +33,20 @@ _SYNCS = {
 _LIMIT = 1 << 62
 
 
+class Timeless(Exception):  # noqa: N818 - control flow, never shown
+    """An event has no time or one that is no number: it has no place in any table."""
+
+
+def with_time(events: list[Complete]) -> list[Complete]:
+    """The events that have a time."""
+    known = to_ns([event.ts for event in events]) != ABSENT
+    return [event for event, keep in zip(events, known.tolist(), strict=True) if keep]
+
+
 def _times(events: list[Complete]) -> dict[str, Ints]:
     start = to_ns(list(map(attrgetter("ts"), events)))
+    if (start == ABSENT).any():
+        raise Timeless
     dur = to_ns(list(map(attrgetter("dur"), events)))
     return {"start_ns": start, "dur_ns": np.where(dur == ABSENT, -1, dur)}
 
