@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from profkit.errors import UsageError
-from profkit.model import Array, Mask, Trace
+from profkit.model import EVERY_PROCESS, Array, Mask, Trace
 from profkit.schema import DEVICE_TABLES, EVENT_TABLES
 from profkit.stats._ranges import PUSH_POP, Ranges, find_ranges
 
@@ -123,9 +123,13 @@ def _times(trace: Trace, table: str) -> tuple[Array, Array]:
 
 
 def _kept(trace: Trace, masks: dict[str, Mask]) -> Trace:
-    """The trace with these rows of its event tables; a table that lost all its rows says why it has none."""
-    tables = dict(trace.tables)
-    missing = dict(trace.missing)
+    """The trace with these rows of its event tables; what lost all of its rows says why it has none.
+
+    Columns that name rows of an event table (parent, span, kernel) still mean the rows of the whole trace.
+    """
+    tables, missing = dict(trace.tables), dict(trace.missing)
     for table, mask in masks.items():
         tables[table] = trace.tables[table].filter(pa.array(mask)).combine_chunks()
+        if len(mask) and not mask.any():
+            missing[table] = {EVERY_PROCESS: f"no rows of {table} pass the filter"}
     return replace(trace, tables=tables, missing=missing)

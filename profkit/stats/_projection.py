@@ -14,7 +14,7 @@ from profkit import text
 from profkit.model import Ints, Mask, Trace
 from profkit.stats._kernels import calls_of
 from profkit.stats._ranges import Ranges, Tree, find_ranges, tree
-from profkit.stats._slices import chains, range_max, range_min, slices
+from profkit.stats._slices import MOST_CHAINS, chains, range_max, range_min, slices
 from profkit.stats._summary import whole_rows
 
 _FAR = np.iinfo(np.int64).max
@@ -59,13 +59,16 @@ def project(trace: Trace) -> Projection:
     """Project all ranges that end on the thread that they began on."""
     ranges = find_ranges(trace, one_thread=True)
     found, remarks = _launches(trace)
-    start, end, operations = _inside(trace, ranges, found)
-    left_out = text.count(len(ranges) - int((operations > 0).sum()), "range")
-    said = (f"{left_out} without GPU work left out",) if (operations == 0).any() else ()
-    return Projection(ranges, tree(ranges), start, end, operations, (*ranges.remarks, *remarks, *said))
+    start, end, operations, nested = _inside(trace, ranges, found)
+    if nested:
+        remarks.append(f"{text.count(nested, 'launch call')} left out: nested in over {MOST_CHAINS} others")
+    idle = int((operations == 0).sum())
+    if idle:
+        remarks.append(f"{text.count(idle, 'range')} without GPU work left out")
+    return Projection(ranges, tree(ranges), start, end, operations, (*ranges.remarks, *remarks))
 
 
-def _launches(trace: Trace) -> tuple[Launches, tuple[str, ...]]:
+def _launches(trace: Trace) -> tuple[Launches, list[str]]:
     calls: list[Ints] = []
     starts: list[Ints] = []
     ends: list[Ints] = []
@@ -90,17 +93,18 @@ def _launches(trace: Trace) -> tuple[Launches, tuple[str, ...]]:
     call = call[order]
     head = np.flatnonzero(np.diff(call, prepend=-1))
     if not len(head):
-        return Launches(head, head, head), tuple(remarks)
+        return Launches(head, head, head), remarks
     first = np.minimum.reduceat(np.concatenate(starts)[order], head)
     last = np.maximum.reduceat(np.concatenate(ends)[order], head)
-    return Launches(call[head], first, last), tuple(remarks)
+    return Launches(call[head], first, last), remarks
 
 
-def _inside(trace: Trace, ranges: Ranges, found: Launches) -> tuple[Ints, Ints, Ints]:
-    """(first start, last end, number of launches) of each range."""
+def _inside(trace: Trace, ranges: Ranges, found: Launches) -> tuple[Ints, Ints, Ints, int]:
+    """(first start, last end, number of launches) of each range, and how many launches nest too deep."""
     first = np.full(len(ranges), _FAR)
     last = np.full(len(ranges), -_FAR)
     count = np.zeros(len(ranges), np.int64)
+    rest = len(found.call)
     call_start = trace.array("calls", "start_ns")[found.call]
     call_end = call_start + trace.array("calls", "dur_ns")[found.call]
     for chain in chains(call_start, call_end, trace.array("calls", "track")[found.call]):
@@ -110,4 +114,5 @@ def _inside(trace: Trace, ranges: Ranges, found: Launches) -> tuple[Ints, Ints, 
         first[rows] = np.minimum(first[rows], range_min(found.first[chain.rows], low, high))
         last[rows] = np.maximum(last[rows], range_max(found.last[chain.rows], low, high))
         count[rows] += high - low
-    return first, last, count
+        rest -= len(chain.rows)
+    return first, last, count, rest

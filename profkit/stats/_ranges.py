@@ -26,9 +26,10 @@ _STYLE = {"push_pop": PUSH_POP, "annotation": PUSH_POP, "start_end": START_END}
 
 @dataclass(frozen=True)
 class Ranges:
-    """Ranges in order of (start, longest first); ``row`` is their row of ``spans``."""
+    """Ranges in order of (start, longest first)."""
 
-    row: Ints
+    id: Ints
+    """Column ``id`` of ``spans``."""
     start: Ints
     end: Ints
     track: Array
@@ -41,7 +42,7 @@ class Ranges:
     remarks: tuple[str, ...]
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.id)
 
     @property
     def dur(self) -> Ints:
@@ -71,7 +72,7 @@ def find_ranges(trace: Trace, *styles: int, one_thread: bool = False) -> Ranges:
     order = np.lexsort((rows, -end, start)) if unclosed else np.arange(len(rows))
     names, labels = _names(trace, rows)
     return Ranges(
-        row=rows[order],
+        id=trace.array("spans", "id")[rows][order],
         start=start[order],
         end=end[order],
         track=track[rows][order],
@@ -180,8 +181,8 @@ def _shortest_of(ranges: Ranges, members: Ints, chain: Chain) -> Ints:
 
 
 def numbers(ranges: Ranges) -> Ints:
-    """RangeId of each range: its row of ``spans`` counted from 1, which survives filters."""
-    return ranges.row + 1
+    """RangeId of each range: its ``id`` in ``spans`` counted from 1, which survives filters."""
+    return ranges.id + 1
 
 
 def stacks(ids: Ints, found: Tree) -> pa.Array:

@@ -78,7 +78,7 @@ def test_events_are_kept_whole_by_their_own_time(words: str, kept: list[str]) ->
 def test_a_filter_that_leaves_nothing_gives_the_reason() -> None:
     trace = filter_time(build_trace(kernel(0, 10)), parse_time_filter("1s/2s"))
     answer = stats.answer(trace, stats.choose(["cuda_gpu_kern_sum"])[0])
-    assert (answer.listing, answer.reason) == (None, "no GPU kernels in this capture")
+    assert (answer.listing, answer.reason) == (None, "no rows of kernels pass the filter")
 
 
 def two_steps() -> Trace:
@@ -117,6 +117,10 @@ def test_one_range_keeps_what_overlaps_it_on_its_thread_and_gpu(
     assert names(filtered, "cuda_gpu_trace")[: len(kernels)] == kernels
     assert filtered.rows("calls") == calls
     assert names(filtered, "osrt_sum") == os_calls
+
+
+def test_ids_of_ranges_survive_a_filter() -> None:
+    assert names(filter_nvtx(two_steps(), "step/2"), "nvtx_pushpop_trace", "range_id") == [1, 5]
 
 
 def test_ranges_around_the_chosen_one_stay_whole() -> None:

@@ -11,6 +11,7 @@ from profkit import stats
 from profkit.testing import Row, build_trace, call, copy, kernel, launch, os_call
 
 Rows = list[dict[str, Any]]
+Given = list[Row | list[Row]]
 
 
 def answer(name: str, *rows: Row | list[Row]) -> stats.Answer:
@@ -37,21 +38,21 @@ def titles(name: str, *rows: Row | list[Row]) -> list[str]:
 
 
 def sized(row: Row, grid: tuple[int, int, int], block: tuple[int, int, int]) -> Row:
-    sides = {f"grid_{a}": n for a, n in zip("xyz", grid, strict=True)}
+    sides: dict[str, int] = {f"grid_{a}": n for a, n in zip("xyz", grid, strict=True)}
     sides |= {f"block_{a}": n for a, n in zip("xyz", block, strict=True)}
-    return replace(row, values=row.values | sides)
+    return replace(row, values={**row.values, **sides})
 
 
 def at_address(row: Row, address: int) -> Row:
-    return replace(row, values=row.values | {"address": address})
+    return replace(row, values={**row.values, "address": address})
 
 
 def test_every_call_by_its_start() -> None:
-    rows = [
+    rows: Given = [
         call(30, 4, "cudaFree_v3020", correlation=9, tid=200),
         replace(
             call(10, 5, "cuInit", correlation=8, api="driver"),
-            values=call(10, 5, correlation=8).values | {"return_code": 100},
+            values={**call(10, 5, correlation=8).values, "return_code": 100},
         ),
         call(50, -1, "cudaDeviceSynchronize_v3020"),
         os_call(90, 10),
@@ -68,7 +69,7 @@ def test_every_call_by_its_start() -> None:
 
 
 def test_a_kernel_with_its_launch_and_its_wait() -> None:
-    rows = [
+    rows: Given = [
         launch("waits", at=100, start=150, dur=30, call_dur=20, api="cudaLaunchKernel_v7000"),
         launch("early", at=200, start=210, dur=5, call_dur=20, device=1),
         launch("at once", at=300, start=320, dur=5, call_dur=20, tid=200),
@@ -89,7 +90,7 @@ def test_a_kernel_with_its_launch_and_its_wait() -> None:
 
 
 def test_launch_summary_counts_only_real_waits() -> None:
-    rows = [
+    rows: Given = [
         launch("gemm", at=0, start=30, dur=10, call_dur=20),  # waits 10, total 40
         launch("gemm", at=100, start=150, dur=20, call_dur=10),  # waits 40, total 70
         launch("gemm", at=200, start=205, dur=30, call_dur=10),  # no wait, total 35
@@ -110,7 +111,7 @@ def test_launch_summary_counts_only_real_waits() -> None:
 
 
 def test_launch_summary_keeps_threads_devices_and_calls_apart() -> None:
-    rows = [
+    rows: Given = [
         launch("k", at=0, start=30, dur=10),
         launch("k", at=10_000, start=30_000, dur=10, tid=200),
         launch("k", at=20_000, start=90_000, dur=10, device=1),
@@ -128,7 +129,7 @@ def test_launch_summary_keeps_threads_devices_and_calls_apart() -> None:
 
 
 def test_kernels_without_a_whole_launch_are_left_out_and_counted() -> None:
-    rows = [*launch("k", at=0, start=30, dur=10), kernel(100, 5, "lost"), kernel(200, 5, "lost")]
+    rows: Given = [*launch("k", at=0, start=30, dur=10), kernel(100, 5, "lost"), kernel(200, 5, "lost")]
     for name in ("cuda_kern_exec_trace", "cuda_kern_exec_sum"):
         got = answer(name, *rows).listing
         assert got is not None
@@ -139,7 +140,7 @@ def test_kernels_without_a_whole_launch_are_left_out_and_counted() -> None:
 
 
 def test_kernels_by_grid_and_block() -> None:
-    rows = [
+    rows: Given = [
         sized(kernel(0, 10, "gemm"), (148, 1, 1), (256, 1, 1)),
         sized(kernel(20, 30, "gemm"), (148, 1, 1), (256, 1, 1)),
         sized(kernel(60, 20, "gemm"), (32_768, 2, 1), (16, 16, 4)),
@@ -164,7 +165,7 @@ def test_kernels_by_grid_and_block() -> None:
     ],
 )
 def test_kernels_by_the_name_that_is_asked_for(argument: str, names: list[str]) -> None:
-    rows = [kernel(0, 30, "void gemm<float>(float)"), kernel(50, 20, "void gemm<int>(int)")]
+    rows: Given = [kernel(0, 30, "void gemm<float>(float)"), kernel(50, 20, "void gemm<int>(int)")]
     for name in ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum"):
         assert [row["name"] for row in report(name + argument, *rows)] == names
     assert [row["operation"] for row in report("cuda_gpu_sum" + argument, *rows)] == names
@@ -172,7 +173,7 @@ def test_kernels_by_the_name_that_is_asked_for(argument: str, names: list[str]) 
 
 
 def test_calls_kernels_and_copies_in_one_summary() -> None:
-    rows = [
+    rows: Given = [
         launch("gemm", at=0, start=100, dur=60, call_dur=10),
         copy(200, 30, "h2d", 64, "pinned", "device"),
         copy(300, 30, "memset", 64, dst="device"),
@@ -194,14 +195,14 @@ def test_calls_kernels_and_copies_in_one_summary() -> None:
 
 
 def test_a_name_of_two_categories_is_two_rows() -> None:
-    rows = [call(0, 5, "same"), kernel(10, 5, "same")]
+    rows: Given = [call(0, 5, "same"), kernel(10, 5, "same")]
     assert columns(report("cuda_api_gpu_sum", *rows), "category", "operation") == [
         ("CUDA_API", "same"),
         ("CUDA_KERNEL", "same"),
     ]
 
 
-MIGRATIONS = [
+MIGRATIONS: Given = [
     at_address(copy(0, 1_000, "um_h2d", 4_096), 0x7F9C80000000),
     at_address(copy(2_000, 3_000, "um_h2d", 8_192), 0x7F9C80000000),
     at_address(copy(6_000, 1_000, "um_d2h", 4_096), 0x7F9C80000000),

@@ -15,6 +15,7 @@ from profkit.schema import SPAN_KINDS
 from profkit.testing import Row, build_trace, call, copy, graph, kernel, launch, span
 
 Rows = list[dict[str, Any]]
+Given = list[Row | list[Row]]
 
 
 def ask(trace: Trace, name: str) -> stats.Answer:
@@ -48,7 +49,7 @@ def moved(trace: Trace, name: str, track: int) -> Trace:
     return replace(trace, tables=tables)
 
 
-NESTED = [
+NESTED: Given = [
     span("step", 0, 100),
     span("layer", 10, 40),
     span("layer", 15, 20),
@@ -73,7 +74,7 @@ def test_ranges_by_style_and_name_with_their_domain() -> None:
 
 
 def test_one_name_in_two_styles_and_two_domains_is_four_rows() -> None:
-    ranges = [
+    ranges: Given = [
         span("a", at, 10, kind=kind, domain=domain)
         for at, (kind, domain) in enumerate(
             (kind, domain) for kind in ("push_pop", "start_end") for domain in ("", "net")
@@ -89,7 +90,7 @@ def test_one_name_in_two_styles_and_two_domains_is_four_rows() -> None:
 
 def test_marks_operators_and_frames_are_no_ranges_and_annotations_are() -> None:
     kinds = [kind for kind in SPAN_KINDS if kind not in ("push_pop", "start_end")]
-    rows = [span(kind, i * 10, 5, kind=kind) for i, kind in enumerate(kinds)]
+    rows: Given = [span(kind, i * 10, 5, kind=kind) for i, kind in enumerate(kinds)]
     assert columns(report("nvtx_sum", *rows), "range", "style") == [(":annotation", "PushPop")]
     answer = ask(build_trace(span("m", 0, 0, kind="mark")), "nvtx_sum")
     assert (answer.listing, answer.reason) == (None, "no NVTX ranges in this capture")
@@ -136,7 +137,7 @@ def test_ranges_of_one_extent_lie_in_each_other_once() -> None:
 
 
 def test_projection_reaches_from_the_first_start_to_the_last_end() -> None:
-    rows = [
+    rows: Given = [
         span("step", 0, 100),
         span("fill", 10, 30),
         span("host", 50, 20),
@@ -162,7 +163,7 @@ def test_projection_reaches_from_the_first_start_to_the_last_end() -> None:
 
 
 def test_projection_summary_adds_up_by_name_and_style() -> None:
-    rows = [
+    rows: Given = [
         span("step", 0, 100),
         span("fill", 10, 20),
         span("fill", 40, 30),
@@ -187,7 +188,7 @@ def test_projection_summary_adds_up_by_name_and_style() -> None:
 
 
 def test_a_graph_launch_of_many_kernels_is_one_operation() -> None:
-    rows = [
+    rows: Given = [
         span("replay", 0, 100),
         call(10, 5, "cudaGraphLaunch_v10000", correlation=7),
         *(kernel(200 + 10 * i, 8, f"node {i}", correlation=7, graph_node=i) for i in range(5)),
@@ -197,7 +198,7 @@ def test_a_graph_launch_of_many_kernels_is_one_operation() -> None:
 
 
 def test_graphs_recorded_as_one_piece_are_not_projected_and_that_is_said() -> None:
-    rows = [span("a", 0, 50), *launch("k", at=1, start=60, dur=5, call_dur=5), graph(100, 900, correlation=1)]
+    rows: Given = [span("a", 0, 50), *launch("k", at=1, start=60, dur=5, call_dur=5), graph(100, 900, correlation=1)]
     answer = ask(build_trace(*rows), "nvtx_gpu_proj_trace")
     assert columns(table(answer), "projected_duration_ns") == [(5,)]
     assert answer.listing is not None
@@ -205,14 +206,19 @@ def test_graphs_recorded_as_one_piece_are_not_projected_and_that_is_said() -> No
 
 
 def test_only_a_call_that_lies_inside_whole_belongs_to_a_range() -> None:
-    ranges = [span("edges", 10, 20), span("late", 11, 20), span("short", 10, 19), span("elsewhere", 0, 90, tid=200)]
+    ranges: Given = [
+        span("edges", 10, 20),
+        span("late", 11, 20),
+        span("short", 10, 19),
+        span("elsewhere", 0, 90, tid=200),
+    ]
     rows = report("nvtx_gpu_proj_trace", *ranges, launch("k", at=10, start=50, dur=5, call_dur=20))
     assert columns(rows, "name") == [(":edges",)]
 
 
 def test_threads_and_processes_own_their_ranges() -> None:
-    ranges = [span("step", 0, 100, tid=tid, pid=pid) for pid, tid in ((100, 100), (100, 101), (200, 100))]
-    work = [
+    ranges: Given = [span("step", 0, 100, tid=tid, pid=pid) for pid, tid in ((100, 100), (100, 101), (200, 100))]
+    work: Given = [
         launch("k", at=10, start=1_000, dur=5, call_dur=5, tid=101),
         launch("k", at=10, start=2_000, dur=7, call_dur=5, pid=200),
     ]
@@ -227,7 +233,7 @@ def test_threads_and_processes_own_their_ranges() -> None:
 
 
 def test_one_correlation_id_in_two_processes_is_two_launches() -> None:
-    rows = [
+    rows: Given = [
         *(span("step", 0, 100, pid=pid) for pid in (1, 2)),
         *(call(10, 5, correlation=7, pid=pid) for pid in (1, 2)),
         kernel(100, 10, correlation=7, pid=2),
@@ -236,7 +242,7 @@ def test_one_correlation_id_in_two_processes_is_two_launches() -> None:
 
 
 def test_a_range_that_ends_on_another_thread_has_no_projection() -> None:
-    rows = [
+    rows: Given = [
         span("async", 0, 100, kind="start_end"),
         span("step", 0, 90),
         span("m", 0, 0, kind="mark", tid=200),
@@ -254,7 +260,7 @@ def test_a_range_that_ends_on_another_thread_has_no_projection() -> None:
 
 
 def test_a_range_that_began_before_the_capture_has_no_row_and_its_work_stays_outside() -> None:
-    rows = [*launch("k", at=0, start=20, dur=5, call_dur=5), *launch("k", at=50, start=80, dur=7, call_dur=5)]
+    rows: Given = [*launch("k", at=0, start=20, dur=5, call_dur=5), *launch("k", at=50, start=80, dur=7, call_dur=5)]
     listed = report("nvtx_kern_sum", *rows, span("step", 40, 50))
     assert columns(
         listed, "nvtx_range", "style", "pid", "tid", "nvtx_instances", "kernel_instances", "total_time_ns"
@@ -265,7 +271,7 @@ def test_a_range_that_began_before_the_capture_has_no_row_and_its_work_stays_out
 
 
 def test_work_without_a_call_is_in_no_range() -> None:
-    rows = [span("step", 0, 90), *launch("k", at=5, start=50, dur=5, call_dur=5), kernel(10, 3, "lost")]
+    rows: Given = [span("step", 0, 90), *launch("k", at=5, start=50, dur=5, call_dur=5), kernel(10, 3, "lost")]
     answer = ask(build_trace(*rows), "nvtx_gpu_proj_trace")
     assert columns(table(answer), "num_gpu_ops") == [(1,)]
     assert answer.listing is not None
@@ -277,7 +283,7 @@ def test_work_without_a_call_is_in_no_range() -> None:
 
 
 def test_a_kernel_counts_in_every_range_around_it_and_twice_in_ranges_of_one_name() -> None:
-    rows = [
+    rows: Given = [
         span("a", 0, 100),
         span("b", 10, 80),
         span("a", 20, 60),
@@ -294,7 +300,7 @@ def test_a_kernel_counts_in_every_range_around_it_and_twice_in_ranges_of_one_nam
 
 
 def test_kernels_in_ranges_by_short_and_by_mangled_name() -> None:
-    rows = [span("a", 0, 100)]
+    rows: Given = [span("a", 0, 100)]
     for at, name in ((10, "void gemm<int>(int)"), (20, "void gemm<float>(float)")):
         rows += launch(name, at=at, start=at + 200, dur=at, call_dur=5)
     assert columns(report("nvtx_kern_sum:base", *rows), "kernel_name", "total_time_ns") == [("gemm", 30)]
@@ -314,5 +320,5 @@ def test_what_a_projection_lacks_is_said(name: str) -> None:
 
 
 def test_ranges_without_any_gpu_work_give_a_reason() -> None:
-    rows = [span("a", 0, 9), *launch("k", at=50, start=60, dur=5, call_dur=5)]
+    rows: Given = [span("a", 0, 9), *launch("k", at=50, start=60, dur=5, call_dur=5)]
     assert ask(build_trace(*rows), "nvtx_gpu_proj_sum").reason == "1 range without GPU work left out"
