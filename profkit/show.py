@@ -13,6 +13,8 @@ from typing import Any
 from profkit import text
 from profkit.model import CheckResult, Finding
 
+_UNEVEN = 0.75
+"""A device below this part of the mean busy share is named."""
 SAFE_INTEGER = 1 << 53
 """JSON readers that hold numbers as doubles lose integers from here on."""
 
@@ -154,7 +156,19 @@ def _device_lines(summary: Mapping[str, Any]) -> list[str]:
     ]
     head = ["GPU", "busy share", "busy", "kernels", "copies", "graphs", "idle", "kernel sum over streams"]
     edges = f"{window['start_ns']:,} to {window['end_ns']:,} ns"
-    return [*columns(head, rows), f"of {text.ns(summary['window_ns'])}: {window['of']}, {edges}", ""]
+    lines = [*columns(head, rows), f"of {text.ns(summary['window_ns'])}: {window['of']}, {edges}"]
+    return [*lines, *_imbalance_lines(summary), ""]
+
+
+def _imbalance_lines(summary: Mapping[str, Any]) -> list[str]:
+    """With several devices their mean, and which of them did much less than that."""
+    mean, devices = summary["busy_share_mean"], summary["devices"]
+    if len(devices) < 2 or mean is None:
+        return []
+    idle = [device for device in devices if device["busy_share"] < _UNEVEN * mean]
+    names = ", ".join(f"{device['name']} was busy {text.percent(device['busy_share'])}" for device in idle)
+    lines = [f"mean busy share of {len(devices)} GPUs: {text.percent(mean)}"]
+    return [*lines, f"imbalance: {names} of the window"] if idle else lines
 
 
 def _step_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -201,7 +215,15 @@ def _range_lines(summary: Mapping[str, Any]) -> list[str]:
         ]
         for r in summary["ranges"][:10]
     ]
-    lines = [*columns(["ranges, most time first", "count", "unclosed", "sum"], rows), ""] if rows else []
+    lines = columns(["ranges, most time first", "count", "unclosed", "sum"], rows) if rows else []
+    elsewhere = [r for r in summary["ranges"][:10] if not r["kernels"] and r["kernels_of_other_threads"]]
+    lines += [
+        f"{r['name']}: 0 kernels launched by its own thread; "
+        f"{text.count(r['kernels_of_other_threads'], 'kernel')} launched during it by "
+        f"{'thread' if len(r['other_threads']) == 1 else 'threads'} {', '.join(map(str, r['other_threads'][:8]))}"
+        for r in elsewhere[:3]
+    ]
+    lines += [""] if rows else []
     unclosed = summary["counts"]["unclosed_spans"]
     return [*lines, text.count(unclosed, "unclosed range"), ""] if unclosed else lines
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.analysis.busy import DeviceTime, device_times
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
+from profkit.analysis.devices import device_numbers
 from profkit.analysis.idle import Idle, find_idle
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
@@ -135,9 +136,17 @@ class Analysis:
         return int((self.steps.counted & (self.steps.kind == kind)).sum())
 
     def device_name(self, device: int) -> str:
-        """GPU name and row: ``NVIDIA H100 80GB HBM3 (GPU 0)``."""
-        name = self.trace.tables["devices"].column("name")[device].as_py() if device >= 0 else ""
-        return f"{name} (GPU {device})" if name else f"GPU {device}"
+        """GPU name and number: ``NVIDIA H100 80GB HBM3 (GPU 0)``."""
+        if device < 0:
+            return f"GPU {device}"
+        name = self.trace.tables["devices"].column("name")[device].as_py()
+        number = int(self.device_number[device])
+        return f"{name} (GPU {number})" if name else f"GPU {number}"
+
+    @cached_property
+    def device_number(self) -> Ints:
+        """Number of each row of devices, as ``check --device`` takes it."""
+        return device_numbers(self.trace)
 
     def step_of_time(self, time: Ints, process: Array) -> Ints:
         """Step of the process whose host range holds each time, by the latest start; -1 for none."""

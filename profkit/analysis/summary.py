@@ -10,6 +10,7 @@ from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle import APART, CAUSES
 from profkit.analysis.intervals import percentile
+from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
 from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
@@ -53,6 +54,7 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "window_ns": analysis.window.dur_ns if analysis.window else None,
         "window": _window(analysis),
         "devices": _devices(analysis),
+        "busy_share_mean": _mean_busy_share(analysis),
         "stages": _stages(analysis),
         "steps": _steps(analysis),
         "requests": len(requests),
@@ -81,6 +83,7 @@ def _devices(analysis: Analysis) -> list[dict[str, Any]]:
     return [
         {
             "device": device.device,
+            "number": int(analysis.device_number[device.device]),
             "name": analysis.device_name(device.device),
             "busy_ns": device.busy_ns,
             "kernel_ns": device.kernel_ns,
@@ -92,6 +95,12 @@ def _devices(analysis: Analysis) -> list[dict[str, Any]]:
         }
         for device in analysis.devices
     ]
+
+
+def _mean_busy_share(analysis: Analysis) -> float | None:
+    """Over the devices that have work; None without one."""
+    shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
+    return sum(shares) / len(shares) if shares else None
 
 
 def _stages(analysis: Analysis) -> list[dict[str, Any]]:
@@ -234,6 +243,8 @@ def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
     np.add.at(total, group[closed], length[closed])
     whole, every = np.bincount(group[closed], minlength=len(keys)), np.bincount(group, minlength=len(keys))
     order = np.lexsort((keys, -total))[:_MOST_ROWS]
+    launches = kernel_launches(trace, analysis.work)
+    kernels = range_kernels(trace, launches, [rows[group == i] for i in order.tolist()])
     return [
         {
             "domain": trace.name(int(keys[i] // trace.rows("names")) - 1) or None,
@@ -241,8 +252,11 @@ def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
             "count": int(whole[i]),
             "unclosed": int(every[i] - whole[i]),
             "total_ns": int(total[i]),
+            "kernels": found.own if analysis.has_gpu_rows else None,
+            "kernels_of_other_threads": found.others if analysis.has_gpu_rows else None,
+            "other_threads": list(found.threads),
         }
-        for i in order.tolist()
+        for i, found in zip(order.tolist(), kernels, strict=True)
     ]
 
 

@@ -15,6 +15,7 @@ from profkit.errors import UsageError
 def run(
     trace: Path = typer.Argument(..., readable=False, help="A trace of any format that profkit reads."),
     window: str = typer.Option("", help="Part of it: 1.2s:1350ms, step:12, range:NAME."),
+    device: int = typer.Option(-1, min=-1, show_default=False, help="Only this GPU, by the number that check shows."),
     domain: str = typer.Option("", help="Show only ranges of this NVTX domain."),
     as_json: bool = typer.Option(False, "--json", help="Print strict JSON (schema profkit.check/1)."),
     fail_on: str = typer.Option("", help="Exit 3 if a finding is at least this severe: warning or critical."),
@@ -25,6 +26,7 @@ def run(
     step:N or step:N-M (counted from 0; a step's time is its period), or range:NAME (the first of that name).
     """
     from profkit.analysis.context import Analysis
+    from profkit.analysis.devices import only_device
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
     from profkit.ingest import open_trace
@@ -34,6 +36,8 @@ def run(
     if fail_on and fail_on not in ("warning", "critical"):
         raise UsageError(f"--fail-on takes warning or critical, not {fail_on!r}")
     opened = open_trace(trace)
+    if device >= 0:
+        opened = only_device(opened, device)
     analysis = Analysis(opened, parse_window(opened, window) if window else None)
     result = check_analysis(analysis)
     if domain:

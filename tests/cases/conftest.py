@@ -53,7 +53,11 @@ BASE_N = {
     "TARGET_INFO_GPU": ("id", "name", "busLocation", "uuid"),
     "META_DATA_EXPORT": ("name", "value"),
 }
-OTHER_TABLES = {GRAPH: (*_DEVICE_ROW, "graphId", "graphExecId")}
+OTHER_TABLES = {
+    GRAPH: (*_DEVICE_ROW, "graphId", "graphExecId"),
+    "TARGET_INFO_CUDA_DEVICE": ("gpuId", "cudaId", "pid", "uuid"),
+    "PROCESSES": ("globalPid", "pid", "name"),
+}
 _TEXT_COLUMNS = {"value", "name", "text", "busLocation", "uuid"}
 
 

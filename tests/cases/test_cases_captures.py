@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,3 +239,109 @@ def test_H03b_kernels_shorter_than_their_launches_are_launch_bound(nsys: Any, ch
     assert "75.0 %" in bound["message"]
     assert (bound["facts"]["kernel_p50_ns"], bound["facts"]["launch_interval_p50_ns"]) == (5 * US, 20 * US)
     assert "launch-bound" in seen.headline
+
+
+def test_A05_truncated_profile_file(whole: Path, tmp_path: Path, run: Any) -> None:
+    data = (whole / "run.sqlite").read_bytes()
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(data[: len(data) * 6 // 10])
+
+    for command in (("check", path), ("check", path, "--json"), ("stats", path)):
+        seen = run(*command)
+        assert (seen.code, seen.out) == (1, "")
+        (line,) = seen.err.splitlines()
+        assert "truncated" in line
+        assert f"{len(data)} bytes ({len(data) // 4096} pages of 4096), the file has {len(data) * 6 // 10}" in line
+
+
+def test_A06_export_schema_newer_than_known_and_a_renamed_column(nsys: Any, run: Any) -> None:
+    nsys.kernel(0, 100 * US)
+    path = nsys.write()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE META_DATA_EXPORT SET value = '99.0.0' WHERE name = 'EXPORT_SCHEMA_VERSION'")
+        db.commit()
+    newer = run("check", path)
+    assert newer.code == 0
+    assert "warning: export schema 99.0.0 is newer than the tested range (2 to 3.x)" in newer.out
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"ALTER TABLE {KERNEL} RENAME COLUMN deviceId TO device")
+        db.commit()
+
+    seen = run("check", path)
+
+    assert (seen.code, seen.out) == (1, "")
+    assert f"{KERNEL}.deviceId is missing" in seen.err
+    assert "export schema 99.0.0 is newer than the tested range" in seen.err
+
+
+def test_A08_optional_activity_tables_absent(nsys: Any, check: Any, run: Any, page: Any) -> None:
+    nsys.call(0, 5 * US, "cudaLaunchKernel_v7000", correlation=1)
+    nsys.kernel(10 * US, 60 * US, correlation=1)
+    nsys.call(6 * US, 61 * US, "cudaStreamSynchronize_v3020", correlation=2)
+    kinds = ("MEMSET", "SYNCHRONIZATION", "MEMCPY")
+    path = nsys.write(without=tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in kinds))
+
+    seen = check(path)
+
+    assert seen.device["busy_ns"] == 50 * US
+    assert seen.summary["copies"] == []
+    calls = {call["name"]: (call["kind"], call["total_ns"]) for call in seen.summary["calls"]}
+    assert calls["cudaStreamSynchronize"] == ("sync", 55 * US)
+    assert "the export has no table CUPTI_ACTIVITY_KIND_SYNCHRONIZATION" in seen.document["trace"]["missing"]["syncs"]
+    for command in (("check", path), ("stats", path), ("stats", path, "cuda_gpu_mem_time_sum")):
+        printed = run(*command)
+        assert printed.code == 0
+        assert "no such table" not in printed.all
+    assert "no such table" not in page(path)
+
+
+def test_A11_a_device_that_is_not_in_the_capture(nsys: Any, check: Any, run: Any) -> None:
+    for i in range(3):
+        nsys.kernel(i * 100 * US, i * 100 * US + 10 * US, device=1)
+        nsys.kernel(i * 100 * US, i * 100 * US + 30 * US, device=2)
+    path = nsys.write()
+
+    both = check(path)
+    assert [(d["number"], d["kernel_ns"]) for d in both.summary["devices"]] == [(1, 30 * US), (2, 90 * US)]
+    assert "(GPU 1)" in both.text
+    assert "(GPU 2)" in both.text
+    second = check(path, "--device", "2")
+    assert (second.device["number"], second.device["busy_ns"]) == (2, 90 * US)
+    assert second.summary["counts"]["kernels"] == 3
+    for options in ((), ("--json",), ("--window", "0ms:1ms")):
+        seen = run("check", path, "--device", "0", *options)
+        assert (seen.code, seen.out) == (1, "")
+        assert seen.err == "profkit: no kernels on device 0; devices with kernels: 1 (3), 2 (3)\n"
+
+
+def test_A11_devices_that_all_processes_call_0(nsys: Any, check: Any, run: Any) -> None:
+    """Then the number is the one that check shows."""
+    for pid in (100, 101):
+        nsys.kernel(0, (pid - 90) * US, pid=pid)
+        nsys.add("TARGET_INFO_CUDA_DEVICE", gpuId=pid - 100, cudaId=0, pid=pid, uuid=f"gpu-{pid - 100}")
+    path = nsys.write()
+
+    assert [(d["number"], d["busy_ns"]) for d in check(path).summary["devices"]] == [(0, 10 * US), (1, 11 * US)]
+    assert check(path, "--device", "1").device["busy_ns"] == 11 * US
+    assert "devices with kernels: 0 (1), 1 (1)" in run("check", path, "--device", "7").err
+
+
+def test_A15_kernel_names_thousands_of_characters_long(nsys: Any, check: Any, run: Any, tmp_path: Path) -> None:
+    stem = "void gemm<" + "cutlass::Tile<128, 64>, " * 1_666
+    names = [stem.ljust(39_990, "x") + end for end in ("aaaaaaaaaa", "bbbbbbbbbb")]
+    for i in range(1_000):
+        nsys.call(i * 10 * US, i * 10 * US + US, "cudaLaunchKernel_v7000", correlation=i + 1)
+        nsys.kernel(i * 10 * US + 2 * US, i * 10 * US + 6 * US, name=names[i % 2], correlation=i + 1)
+        nsys.rows[KERNEL][-1]["shortName"] = nsys.string("gemm")
+    path = nsys.write()
+
+    seen = check(path)
+    report = run("report", path, "-o", tmp_path / "page.html")
+    table = run("stats", path, "cuda_gpu_kern_sum", "--format", "csv")
+
+    assert max(len(line) for line in seen.text.splitlines()) < 1_100
+    assert report.code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 2_000_000
+    rows = {row["Name"]: row["Instances"] for row in csv.DictReader(io.StringIO(table.out))}
+    assert rows == dict.fromkeys(names, "500")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import Any
+
+import pytest
 
 from profkit.ingest import open_trace
 from profkit.schema import FLAG_OPEN_END
@@ -102,3 +106,80 @@ def test_C07_a_domain_filter_exists(nsys: Any, check: Any) -> None:
     assert ranges(seen) == {("app", "read"): (1, 0, 2 * MS)}
     assert "app/read" in seen.text
     assert "libcudf/read" not in seen.text
+
+
+def launched(nsys: Any, at: int, correlation: int, thread: int) -> None:
+    """A launch on a thread of process 100, and its kernel right after."""
+    nsys.call(at, at + 5 * US, "cudaLaunchKernel_v7000", correlation=correlation)
+    nsys.rows["CUPTI_ACTIVITY_KIND_RUNTIME"][-1]["globalTid"] = 100 * 0x1000000 + thread
+    nsys.kernel(at + 6 * US, at + 50 * US, correlation=correlation)
+
+
+def test_C02_backward_pass_runs_on_another_thread(nsys: Any, check: Any) -> None:
+    nsys.nvtx(0, 10 * MS, text="backward", globalTid=TID + 1)
+    for i in range(8):
+        launched(nsys, (i + 1) * MS, i + 1, thread=102)
+    launched(nsys, 20 * MS, 9, thread=102)
+
+    seen = check(nsys.write())
+
+    (backward,) = seen.summary["ranges"]
+    assert (backward["kernels"], backward["kernels_of_other_threads"], backward["other_threads"]) == (0, 8, [102])
+    assert seen.line("backward: ") == (
+        "backward: 0 kernels launched by its own thread; 8 kernels launched during it by thread 102"
+    )
+    assert "no GPU work" not in seen.text
+
+
+def test_C02_a_range_owns_what_its_own_thread_launches(nsys: Any, check: Any) -> None:
+    """Nested ranges of one name count a kernel for each, as a launch that reaches out of a range for none."""
+    nsys.nvtx(0, 10 * MS, text="forward", globalTid=TID + 2)
+    nsys.nvtx(1 * MS, 4 * MS, text="layer", globalTid=TID + 2)
+    nsys.nvtx(20 * MS, 20 * MS + 2 * US, text="cut", globalTid=TID + 2)
+    for i, at in enumerate((2 * MS, 3 * MS, 5 * MS, 20 * MS)):
+        launched(nsys, at, i + 1, thread=102)
+
+    seen = check(nsys.write())
+
+    assert {r["name"]: r["kernels"] for r in seen.summary["ranges"]} == {"forward": 3, "layer": 2, "cut": 0}
+    assert {r["kernels_of_other_threads"] for r in seen.summary["ranges"]} == {0}
+    assert "own thread" not in seen.text
+
+
+@pytest.mark.parametrize("binary", [bytes(range(16)), None], ids=["blob", "null"])
+def test_C08_binary_payloads_break_nothing(nsys: Any, check: Any, page: Any, binary: bytes | None) -> None:
+    nsys.nvtx(0, 10 * US, text="ncclAllReduce")
+    launched(nsys, 20 * US, 1, thread=100)
+    path = nsys.write()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS ADD COLUMN binaryData TEXT")
+        db.execute("UPDATE NVTX_EVENTS SET binaryData = ?", (binary,))
+        db.commit()
+
+    seen = check(path)
+
+    assert ranges(seen) == {(None, "ncclAllReduce"): (1, 0, 10 * US)}
+    assert seen.document["trace"]["warnings"] == []
+    assert open_trace(path).frame("collectives")["operation"].tolist() == ["all_reduce"]
+    assert "ncclAllReduce" in page(path)
+
+
+def test_C10_many_nested_ranges(nsys: Any, check: Any) -> None:
+    """A twentieth of the case: 50,000 ranges of depth 20 and 5,000 kernels on one thread."""
+    depth, blocks, each = 20, 2_500, 100 * US
+    for block in range(blocks):
+        start = block * each
+        for level in range(depth):
+            nsys.nvtx(start + level * US, start + each - 1 - level * US, text=f"level {level}")
+        for k in range(2):
+            number = 2 * block + k + 1
+            at = start + (30 + 10 * k) * US
+            nsys.call(at, at + 2 * US, "cudaLaunchKernel_v7000", correlation=number)
+            nsys.kernel(at + 5 * US, at + 9 * US, correlation=number)
+
+    seen = check(nsys.write())
+
+    assert seen.summary["counts"]["spans"] == depth * blocks
+    assert seen.summary["counts"]["kernels"] == 2 * blocks
+    found = {r["name"]: (r["count"], r["total_ns"], r["kernels"]) for r in seen.summary["ranges"]}
+    assert found == {f"level {n}": (blocks, blocks * (each - 1 - 2 * n * US), 2 * blocks) for n in range(depth)}

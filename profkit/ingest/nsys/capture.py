@@ -79,18 +79,21 @@ def read_capture(source: Source) -> Capture:
 
 
 def _warnings(source: Source, schema: str, only_tables: str, only_times: str) -> tuple[str, ...]:
-    found = []
-    major = re.match(r"\d+", schema)
-    if major and int(major[0]) > TESTED_MAJOR:
-        found.append(
-            f"export schema {schema} is newer than the tested range (2 to {TESTED_MAJOR}.x): columns may differ"
-        )
+    found = [newer_schema(schema)] if newer_schema(schema) else []
     if only_tables:
         found.append(f"only some tables were exported: nsys export --tables {only_tables}")
     if only_times:
         found.append(f"only a part of the time was exported: nsys export --times {only_times}")
     found += [text for severity, text in diagnostics(source) if severity == ERROR or _DOUBTFUL.search(text)]
     return tuple(dict.fromkeys(found))
+
+
+def newer_schema(schema: str) -> str:
+    """What to say of an export schema that is newer than any seen, "" for one that is not."""
+    major = re.match(r"\d+", schema)
+    if not major or int(major[0]) <= TESTED_MAJOR:
+        return ""
+    return f"export schema {schema} is newer than the tested range (2 to {TESTED_MAJOR}.x): columns may differ"
 
 
 def diagnostics(source: Source) -> list[tuple[int, str]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from profkit.builder import Builder
+from profkit.errors import InputError
 from profkit.ingest.nsys import (
     capture,
     collectives,
@@ -20,7 +21,7 @@ from profkit.ingest.nsys import (
 )
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.payloads import Payloads
-from profkit.ingest.nsys.source import DamagedTable, Source
+from profkit.ingest.nsys.source import DamagedTable, MissingColumn, Source
 from profkit.model import RunMeta, Trace
 from profkit.redact import redacted
 
@@ -62,6 +63,7 @@ def read_source(source: Source) -> Trace:
 
     Raises InputError for a damaged table that is needed, and for a needed column that is missing.
     """
+    about = capture.read_capture(source)
     builder = Builder()
     identity = Identity(source, builder)
     partial = False
@@ -70,6 +72,9 @@ def read_source(source: Source) -> Trace:
         try:
             made = step.read(source, builder, identity)
             payloads = made if isinstance(made, Payloads) else payloads
+        except MissingColumn as error:
+            newer = capture.newer_schema(about.meta.extra.get("schema_version", ""))
+            raise InputError("; ".join(filter(None, (error.message, newer)))) from None
         except DamagedTable as error:
             if step.needed or error.table == "StringIds":
                 raise
@@ -77,7 +82,6 @@ def read_source(source: Source) -> Trace:
             builder.warnings.append(f"{error.message}: not read")
             builder.miss(step.table, f"the table {error.table} of this export is damaged")
     collectives.add_collectives(builder, payloads)
-    about = capture.read_capture(source)
     coverage.say_what_is_missing(source, builder, about)
     coverage.say_which_processes_lack_rows(builder)
     meta = _with_clock(about, builder)

@@ -75,6 +75,10 @@ class DamagedTable(InputError):  # noqa: N818 - read as what happened
         self.table = table
 
 
+class MissingColumn(InputError):  # noqa: N818 - read as what happened
+    """A table lacks a column without which its rows mean nothing: it may have another name in a newer schema."""
+
+
 class Source(Protocol):
     """The tables of one export."""
 
@@ -121,14 +125,14 @@ def leave_out(source: Source, error: DamagedTable) -> None:
 def find_columns(
     path: Path, table: str, has: Sequence[str], wanted: Mapping[str, Column]
 ) -> dict[str, tuple[str, Column]]:
-    """The table's own name of each wanted column; raises InputError for a required one that is missing."""
+    """The table's own name of each wanted column; raises MissingColumn for a required one."""
     found = {}
     for key, column in wanted.items():
         name = next((n for n in column.names if n in has), None)
         if name is not None:
             found[key] = (name, column)
         elif column.required:
-            raise InputError(
+            raise MissingColumn(
                 f"{path}: {table}.{column.names[0]} is missing; it has {', '.join(has)}; "
                 "export the report again with a current nsys"
             )
