@@ -78,12 +78,12 @@ def _damage_tables(path: Path, rng: random.Random) -> tuple[str, bool]:
         # Names of enumerations and statistics hold nothing that is read.
         tables = [name for name in found if not name.startswith(("ENUM_", "sqlite_", "ANALYSIS_"))]
         alone = rng.random() < 0.5
-        made = [_damage_table(db, rng.choice(tables), rng) for _ in range(1 if alone else rng.randint(2, 5))]
+        made = [damage_table(db, rng.choice(tables), rng) for _ in range(1 if alone else rng.randint(2, 5))]
         db.commit()
     return "; ".join(what for what, _ in made), alone and made[0][1]
 
 
-def _damage_table(db: sqlite3.Connection, table: str, rng: random.Random) -> tuple[str, bool]:
+def damage_table(db: sqlite3.Connection, table: str, rng: random.Random) -> tuple[str, bool]:
     """One change to one table, and whether it cannot be missed."""
     columns = [row[1].decode() for row in db.execute(f'PRAGMA table_info("{table}")')]
     if not columns:

@@ -139,7 +139,14 @@ def _add_events(builder: Builder, lanes: Lanes, file: EventFile, ignored: Counte
             key = category.lower()
             if key in _HANDLERS:
                 name, options = _HANDLERS[key]
-                getattr(tables, name)(builder, lanes, events, **options)
+                try:
+                    getattr(tables, name)(builder, lanes, events, **options)
+                except tables.Timeless:
+                    sound = tables.with_time(events)
+                    ignored[f"category {key} without a time"] += len(events) - len(sound)
+                    events = sound
+                    if events:
+                        getattr(tables, name)(builder, lanes, events, **options)
                 whole_us = whole_us and not any(b"." in bytes(event.ts) for event in events[:50])
                 if key in ("kernel", "cpu_op", "operator", ""):
                     add_collectives(builder, lanes, events, on_device=key == "kernel")

@@ -1,0 +1,100 @@
+"""Wall time and peak memory of a new process with everything that it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_SECONDS = 0.02
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """``seconds`` of each run that ended well, the largest ``peak_bytes`` of them, and why there are no more."""
+
+    seconds: tuple[float, ...] = ()
+    peak_bytes: int = 0
+    problem: str = ""
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.seconds) if self.seconds else None
+
+
+def measure(
+    command: Sequence[str], runs: int = 5, timeout_s: float = 600.0, env: Mapping[str, str] | None = None
+) -> Measured:
+    """Run ``command`` that many times, one after the other. A failure or a run over the limit ends the measurement."""
+    seconds: list[float] = []
+    peak = 0
+    for _ in range(runs):
+        with tempfile.TemporaryFile() as errors:
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(env or os.environ), start_new_session=True
+            )
+            most, ended = _watch(process.pid, began + timeout_s)
+            took = time.perf_counter() - began
+            if ended is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return Measured(tuple(seconds), peak, f"over {timeout_s:g} s")
+            code, own = ended
+            process.returncode = code
+            if code:
+                errors.seek(0)
+                words = errors.read().decode(errors="replace").strip().splitlines()
+                return Measured(tuple(seconds), peak, f"exit {code}: {words[-1][:120] if words else ''}")
+        seconds.append(took)
+        peak = max(peak, most, own)
+    return Measured(tuple(seconds), peak)
+
+
+def _watch(pid: int, deadline: float) -> tuple[int, tuple[int, int] | None]:
+    """(largest sum of resident memory of the tree, (exit code, the process's own peak) or None past the deadline).
+
+    The sum is sampled; the kernel's own high-water mark of the first process is exact, so a short peak is not missed
+    where there is one process only. Pages that processes share count once for each.
+    """
+    most = 0
+    while time.perf_counter() < deadline:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            return most, (os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+        most = max(most, sum(_resident(member) for member in _tree(pid)))
+        time.sleep(POLL_SECONDS)
+    return most, None
+
+
+def _tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for member in found:  # grows while it is walked
+        for tasks in Path(f"/proc/{member}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in tasks.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def warm(path: Path) -> None:
+    """Read a file once, so that it is in the page cache."""
+    with path.open("rb") as file:
+        while file.read(1 << 24):
+            pass
