@@ -36,10 +36,16 @@ def measure(
     seconds: list[float] = []
     peak = 0
     for _ in range(runs):
-        with tempfile.TemporaryFile() as errors:
+        # A folder of its own: some programs leave files where they are started.
+        with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
             process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=errors, env=dict(env or os.environ), start_new_session=True
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=folder,
+                env=dict(env or os.environ),
+                start_new_session=True,
             )
             most, ended = _watch(process.pid, began + timeout_s)
             took = time.perf_counter() - began

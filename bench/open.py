@@ -107,8 +107,8 @@ def nsys_contenders(peers: Path | None) -> Iterator[Contender]:
         if importlib.util.find_spec(module):
             yield Contender(name, (sys.executable, "-c", f"COLUMNS = {COLUMNS!r}\n{_QUERIES}{code}"))
     if peers is not None and (peers / "nsysai/bin/nsys-ai").exists():
-        home = os.environ | {"HOME": str(peers / "home")}
-        yield Contender("nsys-ai diagnose", (str(peers / "nsysai/bin/nsys-ai"), "diagnose"), home)
+        home = os.environ | {"HOME": str(peers.resolve() / "home")}
+        yield Contender("nsys-ai diagnose", (str(peers.resolve() / "nsysai/bin/nsys-ai"), "diagnose"), home)
 
 
 def kineto_contenders(peers: Path | None) -> Iterator[Contender]:
@@ -117,7 +117,7 @@ def kineto_contenders(peers: Path | None) -> Iterator[Contender]:
     yield Contender("json.load", (sys.executable, "-c", "import json, sys; json.load(open(sys.argv[1]))"))
     if peers is not None and (peers / "hta/bin/python").exists():
         code = "import sys; from hta.trace_analysis import TraceAnalysis; TraceAnalysis(trace_files={0: sys.argv[1]})"
-        yield Contender("HTA", (str(peers / "hta/bin/python"), "-c", code))
+        yield Contender("HTA", (str(peers.resolve() / "hta/bin/python"), "-c", code))
 
 
 def make_file(tools: Path, data: Path, kind: str, size: str) -> Path:
@@ -150,7 +150,7 @@ def measure_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if arguments.only and not any(word in contender.name for word in arguments.only):
                 continue
             runs = arguments.runs if contender.name.startswith("profkit") else min(arguments.runs, arguments.other_runs)
-            found = measure((*contender.command, str(path)), runs, arguments.timeout, contender.env)
+            found = measure((*contender.command, str(path.resolve())), runs, arguments.timeout, contender.env)
             yield record_of(kind, size, path, contender.name, found)
 
 
