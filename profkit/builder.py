@@ -20,6 +20,7 @@ from profkit.arrays import depths, first_match, pack, parents, sort_order
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
 from profkit.redact import redacted
 from profkit.schema import (
+    CAPTURE_TABLES,
     DEVICE_TABLES,
     EVENT_TABLES,
     FLAG_BEFORE_ITS_LAUNCH,
@@ -172,8 +173,8 @@ class Builder:
         return sum(int(np.isin(part["name"], wanted).sum()) for part in self._events.get("calls", []))
 
     def earliest(self) -> int:
-        """The earliest start of an event so far, 0 without events."""
-        parts = [part for name in EVENT_TABLES for part in self._events.get(name, [])]
+        """The earliest start of an event of the capture so far, 0 without events."""
+        parts = [part for name in CAPTURE_TABLES for part in self._events.get(name, [])]
         return min((int(part["start_ns"].min()) for part in parts), default=0)
 
     def shift_to_origin(self) -> int:
@@ -223,7 +224,7 @@ class Builder:
         edges = [
             (int(c["start_ns"].min()), int((c["start_ns"] + np.maximum(c["dur_ns"], 0)).max()))
             for name, c in columns.items()
-            if name in EVENT_TABLES and len(c["start_ns"])
+            if name in CAPTURE_TABLES and len(c["start_ns"])
         ]
         last = max((end for _, end in edges), default=0)
         for name in EVENT_TABLES:

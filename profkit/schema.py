@@ -460,5 +460,7 @@ _ALL = (
 
 TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 EVENT_TABLES = tuple(table.name for table in _ALL if table.kind == "event")
+CAPTURE_TABLES = tuple(name for name in EVENT_TABLES if name != "graph_events")
+"""Event tables whose rows lie inside the capture; a graph that is launched in it may have been made long before."""
 DEVICE_TABLES = ("kernels", "copies", "graphs")
 """Event tables whose rows are work of a device."""

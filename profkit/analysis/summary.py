@@ -13,7 +13,7 @@ from profkit.analysis.intervals import percentile
 from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
-from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
+from profkit.schema import CAPTURE_TABLES, COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
 
 PERCENTS = (50, 90, 99)
 _MOST_ROWS = 50
@@ -24,7 +24,7 @@ def trace_facts(analysis: Analysis) -> dict[str, Any]:
     trace = analysis.trace
     edges = [
         (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
-        for table in EVENT_TABLES
+        for table in CAPTURE_TABLES
         if len(start := trace.array(table, "start_ns"))
     ]
     return {

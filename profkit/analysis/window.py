@@ -12,7 +12,7 @@ from profkit.analysis.steps import find_steps
 from profkit.analysis.work import device_work
 from profkit.errors import UsageError
 from profkit.model import Trace, Window
-from profkit.schema import EVENT_TABLES
+from profkit.schema import CAPTURE_TABLES
 from profkit.stages import parse_name
 from profkit.text import moment
 
@@ -47,7 +47,7 @@ def _edges(trace: Trace) -> tuple[int, int]:
     """When the first event begins and the last one ends."""
     parts = [
         (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
-        for table in EVENT_TABLES
+        for table in CAPTURE_TABLES
         if len(start := trace.array(table, "start_ns"))
     ]
     return min((low for low, _ in parts), default=0), max((high for _, high in parts), default=0)

@@ -104,7 +104,8 @@ RULE = Rule(
     unmet=needs_all(needs_calls, _launches),
     check=check,
     advice=(
-        "Run profkit doctor; check for a second profiler, forked workers (use spawn, or --trace-fork-before-exec=true), a capture range that never "
+        "Run profkit doctor; check for a second profiler, forked workers (use spawn, or "
+        "--trace-fork-before-exec=true), a capture range that never "
         "began, or a driver newer than the profiler."
     ),
     fires=fires,

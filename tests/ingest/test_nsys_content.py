@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from profkit.api import check
 from profkit.ingest import open_trace
 from profkit.model import Trace
 from profkit.schema import TRACK_KINDS
@@ -444,3 +445,13 @@ def test_processes_that_launched_without_a_row(read: Any) -> None:
     assert trace.why_missing("kernels") == ""
     assert "process 101 made 1 launch, none of its GPU work was recorded" in trace.why_missing("kernels", 1)
     assert "spawn" in trace.why_missing("kernels", 1)
+
+
+def test_a_graph_that_was_made_before_the_capture_does_not_widen_it(read: Any) -> None:
+    row = {"end": -5, "eventClass": 95, "globalTid": TID, "nameId": 1, "graphId": 4}
+    trace = read(
+        CUDA_GRAPH_EVENTS=[{"start": -20_000_000_000, **row}],
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(10, 15), kernel(20, 35)],
+    )
+    assert [(window.start_ns, window.end_ns) for window in trace.windows] == [(10, 35)]
+    assert check(trace).trace["span_ns"] == 25
