@@ -29,7 +29,7 @@ def run(
     from profkit.analysis.devices import only_device
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
-    from profkit.ingest import open_trace
+    from profkit.cli._open import open_trace
     from profkit.model import SEVERITIES
     from profkit.show import check_document, check_text, to_json
 

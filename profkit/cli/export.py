@@ -34,7 +34,7 @@ def run(
     from profkit import export
     from profkit.analysis.context import Analysis
     from profkit.analysis.window import parse_window
-    from profkit.ingest import open_trace
+    from profkit.cli._open import open_trace
 
     exporter = export.exporters()[to.value]
     export.check_target(exporter, trace, output, force=force, windowed=bool(window))

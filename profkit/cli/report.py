@@ -24,7 +24,7 @@ def run(
     from profkit.analysis.context import Analysis
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
-    from profkit.ingest import open_trace
+    from profkit.cli._open import open_trace
     from profkit.report import check_target, default_name, render_report, write_page
 
     target = output or Path(default_name(trace))

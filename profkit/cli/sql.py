@@ -49,9 +49,9 @@ def run(
         raise UsageError("parquet is no text: name a file with -o FILE.parquet")
     from profkit import sql
     from profkit.analysis.context import Analysis
+    from profkit.cli._open import open_trace
     from profkit.derived import Derived
     from profkit.folders import check_file_target, new_file
-    from profkit.ingest import open_trace
     from profkit.store import kept_derived
 
     if output is not None:

@@ -58,7 +58,7 @@ def stats(
     if trace is None:
         raise UsageError("stats needs a trace: profkit stats TRACE [REPORT...]; the reports: profkit stats --list")
     chosen = library.choose(reports or ())
-    from profkit.ingest import open_trace
+    from profkit.cli._open import open_trace
     from profkit.stats import _filter
 
     window = None if filter_time is None else _filter.parse_time_filter(filter_time)
