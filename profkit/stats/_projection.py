@@ -14,7 +14,7 @@ from profkit import text
 from profkit.model import Ints, Mask, Trace
 from profkit.stats._kernels import calls_of
 from profkit.stats._ranges import Ranges, Tree, find_ranges, tree
-from profkit.stats._slices import MOST_CHAINS, chains, range_max, range_min, slices
+from profkit.stats._slices import MOST_CHAINS, chains, covered, range_max, range_min, slices
 from profkit.stats._summary import whole_rows
 
 _FAR = np.iinfo(np.int64).max
@@ -64,7 +64,13 @@ def project(trace: Trace) -> Projection:
         remarks.append(f"{text.count(nested, 'launch call')} left out: nested in over {MOST_CHAINS} others")
     idle = int((operations == 0).sum())
     if idle:
-        remarks.append(f"{text.count(idle, 'range')} without GPU work left out")
+        remarks.append(f"{text.count(idle, 'range')} without GPU work of its own thread left out")
+    elsewhere = _outside(trace, ranges, found)
+    if elsewhere:
+        remarks.append(
+            f"{text.count(elsewhere, 'launch call')} in no range of its own thread: "
+            "a range does not own what another thread launches, as autograd does"
+        )
     return Projection(ranges, tree(ranges), start, end, operations, (*ranges.remarks, *remarks))
 
 
@@ -97,6 +103,13 @@ def _launches(trace: Trace) -> tuple[Launches, list[str]]:
     first = np.minimum.reduceat(np.concatenate(starts)[order], head)
     last = np.maximum.reduceat(np.concatenate(ends)[order], head)
     return Launches(call[head], first, last), remarks
+
+
+def _outside(trace: Trace, ranges: Ranges, found: Launches) -> int:
+    """Number of launch calls that no range of their thread holds."""
+    start, dur, track = (trace.array("calls", name)[found.call] for name in ("start_ns", "dur_ns", "track"))
+    held = covered(ranges.start, ranges.end, ranges.track, start, start + dur, track)
+    return len(held) - int(held.sum())
 
 
 def _inside(trace: Trace, ranges: Ranges, found: Launches) -> tuple[Ints, Ints, Ints, int]:

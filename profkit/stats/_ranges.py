@@ -49,8 +49,12 @@ class Ranges:
         return self.end - self.start
 
 
-def find_ranges(trace: Trace, *styles: int, one_thread: bool = False) -> Ranges:
-    """Ranges of these styles (all if none is given); with ``one_thread`` only those that end where they began."""
+def find_ranges(trace: Trace, *styles: int, one_thread: bool = False, whole: bool = False) -> Ranges:
+    """Ranges of these styles (all if none is given).
+
+    With ``one_thread`` only those that end where they began. Ranges that were never closed end with the last NVTX
+    event, as in nsys; with ``whole`` they are left out: they have no length of their own.
+    """
     kind = trace.array("spans", "kind")
     style = np.full(len(SPAN_KINDS), -1, np.int8)
     for word, code in _STYLE.items():
@@ -65,6 +69,12 @@ def find_ranges(trace: Trace, *styles: int, one_thread: bool = False) -> Ranges:
         if elsewhere.any():
             said = text.count(int(elsewhere.sum()), "range")
             remarks.append(f"{said} left out: ended on another thread")
+    is_open = (trace.array("spans", "flags") & FLAG_OPEN_END) != 0
+    if whole:
+        unseen = int((keep & is_open).sum())
+        if unseen:
+            remarks.append(f"{text.count(unseen, 'unclosed range')} left out: not seen to end")
+        keep &= ~is_open
     rows = np.flatnonzero(keep)
     start, end, unclosed = _ends(trace, kind, style_of, rows)
     if unclosed:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.arrays import pack
-from profkit.model import Array, Ints
+from profkit.model import Array, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,20 @@ def slices(chain: Chain, start: Ints, end: Ints, group: Array, covering: bool = 
     if covering:
         return np.searchsorted(end_key, end_at, side="left"), np.searchsorted(start_key, start_at, side="right")
     return np.searchsorted(start_key, start_at, side="left"), np.searchsorted(end_key, end_at, side="right")
+
+
+def covered(start: Ints, end: Ints, group: Array, at: Ints, until: Ints, at_group: Array) -> Mask:
+    """Which queries [at, until] lie whole in some interval of their group.
+
+    Of the intervals that began by ``at`` the one that ends last decides.
+    """
+    begun, asked = pack([[group, at_group], [start, at]])
+    end_key, until_key = pack([[group, at_group], [end, until]])
+    order = np.argsort(begun, kind="stable")
+    # Keys grow with the group first: the latest end so far is that of another group only where this one has none yet.
+    latest = np.append(np.maximum.accumulate(end_key[order]) if len(order) else order, np.iinfo(np.int64).min)
+    mask: Mask = latest[np.searchsorted(begun[order], asked, side="right") - 1] >= until_key
+    return mask
 
 
 def range_min(values: Ints, low: Ints, high: Ints) -> Ints:

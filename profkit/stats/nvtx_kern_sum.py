@@ -17,6 +17,7 @@ from profkit.model import Array, Ints, Trace
 from profkit.stats import KERNEL_NAMES, Arguments, Column, Listing, Report
 from profkit.stats._kernels import calls_of, threads
 from profkit.stats._ranges import STYLES, Ranges, find_ranges
+from profkit.stats._slices import covered
 from profkit.stats._summary import by_label, known, spread, spread_columns, summarize, whole_rows, words
 
 NO_CALL = -2
@@ -150,7 +151,8 @@ def _inside(kernels: _Kernels, ranges: Ranges, rows: Ints, low: Ints, high: Ints
 
 def _outside(kernels: _Kernels, ranges: Ranges) -> _Part:
     """Kernels in no range, by (thread, kernel name): nsys lists them without a range."""
-    rows = np.flatnonzero(~_covered(kernels, ranges))
+    held = covered(ranges.start, ranges.end, ranges.track, kernels.call_start, kernels.call_end, kernels.track)
+    rows = np.flatnonzero(~held)
     _, first, codes = numbered(key_of(kernels.track[rows], kernels.name[rows]))
     groups = summarize(codes, kernels.dur[rows])
     absent = np.full(len(first), -1, np.int64)
@@ -164,16 +166,6 @@ def _outside(kernels: _Kernels, ranges: Ranges) -> _Part:
         total=groups.total,
         spread=spread(groups),
     )
-
-
-def _covered(kernels: _Kernels, ranges: Ranges) -> Array:
-    """Which kernels lie in some range: of the ranges that began before the call, one ends after it."""
-    begun, at = pack([[ranges.track, kernels.track], [ranges.start, kernels.call_start]])
-    end, call_end = pack([[ranges.track, kernels.track], [ranges.end, kernels.call_end]])
-    order = np.argsort(begun, kind="stable")
-    # Keys grow with the thread first: the latest end so far is one of another thread only where this has none yet.
-    latest = np.append(np.maximum.accumulate(end[order]) if len(order) else order, np.iinfo(np.int64).min)
-    return latest[np.searchsorted(begun[order], at, side="right") - 1] >= call_end
 
 
 def _distinct(codes: Ints, values: Ints, groups: int) -> Ints:

@@ -9,7 +9,7 @@ from profkit.stats._summary import time_columns, time_summary
 
 
 def build(trace: Trace, arguments: Arguments) -> Listing:
-    ranges = find_ranges(trace, PUSH_POP)
+    ranges = find_ranges(trace, PUSH_POP, whole=True)
     columns = time_columns("Instances", "instances", "Range")
     return time_summary(columns, ranges.name, ranges.names, ranges.dur, ranges.remarks)
 

@@ -10,7 +10,7 @@ from profkit.stats._summary import time_columns, time_summary
 
 
 def build(trace: Trace, arguments: Arguments) -> Listing:
-    ranges = find_ranges(trace)
+    ranges = find_ranges(trace, whole=True)
     keys, _, codes = numbered(ranges.name * len(STYLES) + ranges.style)
     labels = [(STYLES[key % len(STYLES)], ranges.names[key // len(STYLES)]) for key in keys.tolist()]
     columns = time_columns("Instances", "instances", "Style", "Range")

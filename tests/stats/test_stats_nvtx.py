@@ -97,12 +97,34 @@ def test_marks_operators_and_frames_are_no_ranges_and_annotations_are() -> None:
     assert ask(build_trace(span("a", 0, 5)), "nvtx_startend_sum").reason == "no NVTX start/end ranges in this capture"
 
 
-def test_an_unclosed_range_ends_with_the_last_nvtx_event_and_that_is_said() -> None:
-    trace = build_trace(span("open", 10, -1), span("a", 20, 30), span("m", 70, 0, kind="mark"), kernel(0, 500))
+def test_unclosed_ranges_are_no_part_of_sums_and_end_with_the_last_nvtx_event_elsewhere() -> None:
+    rows: Given = [
+        span("open", 10, -1),
+        span("a", 20, 30),
+        span("m", 70, 0, kind="mark"),
+        launch("k", at=60, start=200, dur=300, call_dur=5),
+        launch("late", at=90, start=600, dur=300, call_dur=5),
+    ]
+    trace = build_trace(*rows)
     answer = ask(trace, "nvtx_sum")
-    assert columns(table(answer), "range", "total_time_ns") == [(":open", 60), (":a", 30)]
+    assert columns(table(answer), "range", "instances", "total_time_ns") == [(":a", 1, 30)]
+    assert answer.listing is not None
+    assert answer.listing.remarks == ("1 unclosed range left out: not seen to end",)
+    answer = ask(trace, "nvtx_pushpop_trace")
+    assert columns(table(answer), "name", "end_ns", "level") == [(":open", 70, 0), (":a", 50, 1)]
     assert answer.listing is not None
     assert answer.listing.remarks == ("1 unclosed range: counted to the last NVTX event, as nsys does",)
+    assert columns(table(ask(trace, "nvtx_gpu_proj_trace")), "name", "num_gpu_ops") == [(":open", 1)]
+
+
+def test_work_that_another_thread_launches_is_named_not_hidden() -> None:
+    rows: Given = [span("backward", 0, 10_000, tid=101)]
+    rows += [launch("k", at=at * 1_000, start=at * 1_000 + 500, dur=100, call_dur=50, tid=102) for at in range(1, 9)]
+    assert ask(build_trace(*rows), "nvtx_gpu_proj_sum").reason == (
+        "1 range without GPU work of its own thread left out; 8 launch calls in no range of its own thread: "
+        "a range does not own what another thread launches, as autograd does"
+    )
+    assert columns(report("nvtx_kern_sum", *rows), "nvtx_range", "tid", "kernel_instances") == [(None, 102, 8)]
 
 
 def test_push_pop_trace_is_the_tree_of_each_thread() -> None:
@@ -159,7 +181,7 @@ def test_projection_reaches_from_the_first_start_to_the_last_end() -> None:
     ]  # fmt: skip
     answer = ask(build_trace(*rows), "nvtx_gpu_proj_trace")
     assert answer.listing is not None
-    assert answer.listing.remarks == ("1 range without GPU work left out",)
+    assert answer.listing.remarks == ("1 range without GPU work of its own thread left out",)
 
 
 def test_projection_summary_adds_up_by_name_and_style() -> None:
@@ -320,5 +342,7 @@ def test_what_a_projection_lacks_is_said(name: str) -> None:
 
 
 def test_ranges_without_any_gpu_work_give_a_reason() -> None:
-    rows: Given = [span("a", 0, 9), *launch("k", at=50, start=60, dur=5, call_dur=5)]
-    assert ask(build_trace(*rows), "nvtx_gpu_proj_sum").reason == "1 range without GPU work left out"
+    rows: Given = [span("a", 0, 9), launch("k", at=50, start=60, dur=5, call_dur=5)]
+    assert ask(build_trace(*rows), "nvtx_gpu_proj_sum").reason.split("; ")[0] == (
+        "1 range without GPU work of its own thread left out"
+    )
