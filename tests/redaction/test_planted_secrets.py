@@ -258,3 +258,15 @@ def test_a_recorded_trace_is_cleaned(kineto: Path, indent: int | None) -> None:
 
 def test_a_masked_range_keeps_its_other_words(export: Path, shown: Callable[..., str]) -> None:
     assert "decode key=***" in shown("stats", export, "nvtx_pushpop_sum")
+
+
+def test_a_reason_that_is_cut_leaves_no_half_of_a_secret(tmp_path: Path, shown: Callable[..., str]) -> None:
+    path = _write(tmp_path / "run.sqlite", ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"))
+    with closing(sqlite3.connect(path)) as db:
+        text = f"CUDA driver not usable {'x' * 165} {SECRETS['huggingface']}"
+        assert text[:200].endswith("hf_AbCdEfGh")
+        db.execute("UPDATE DIAGNOSTIC_EVENT SET text = ?", (text,))
+        db.commit()
+    said = shown("check", path)
+    assert "nsys says: CUDA driver not usable" in said
+    assert "hf_" not in said

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from profkit.ingest.nsys.identity import whole
 from profkit.ingest.nsys.source import Source
 from profkit.model import RunMeta
-from profkit.redact import mask_command
+from profkit.redact import mask, mask_command
 
 TESTED_MAJOR = 3
 WARNING, ERROR = 2, 3
@@ -100,7 +100,7 @@ def diagnostics(source: Source) -> list[tuple[int, str]]:
     """(severity, text) of the profiler's own warnings and errors, errors first."""
     rows = source.small_table("DIAGNOSTIC_EVENT")
     found = [
-        (int(row["severity"]), " ".join(str(row.get("text") or "").split()))
+        (int(row["severity"]), mask(" ".join(str(row.get("text") or "").split())))  # before it is cut
         for row in rows
         if whole(row.get("severity")) in (WARNING, ERROR)
     ]

@@ -23,7 +23,6 @@ from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.payloads import Payloads
 from profkit.ingest.nsys.source import DamagedTable, MissingColumn, Source
 from profkit.model import RunMeta, Trace
-from profkit.redact import redacted
 
 _FIRST_UTC_NS = 1_000_000_000_000_000_000
 """No session is that long (31 years): such times are UTC, whatever the export says of them."""
@@ -86,7 +85,8 @@ def read_source(source: Source) -> Trace:
     coverage.say_which_processes_lack_rows(builder)
     meta = _with_clock(about, builder)
     meta = replace(meta, partial=partial or source.partial, warnings=(*meta.warnings, *source.warnings))
-    return redacted(builder.finish(meta), about.hosts)
+    builder.host_names += about.hosts
+    return builder.finish(meta)
 
 
 def _with_clock(about: capture.Capture, builder: Builder) -> RunMeta:
