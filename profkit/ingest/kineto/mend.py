@@ -39,9 +39,13 @@ ENCODING = "text that is not UTF-8"
 SURROGATE = "text with half a surrogate pair"
 _MOST_AT_ONCE = 4096
 _MOST_JOINED = 16
+_MANY_LOST = 1_000
 _MOST_ENDS = 64
 _NO_MORE = re.compile(rb"\s*,?\s*\]")
 
+_BLANKS = re.compile(rb"\s*")
+# A key, a colon and a word where a number belongs. A key follows a brace or a comma, so this is no part of a text.
+_NOT_FINITE_VALUE = re.compile(rb'(?<=[{,])(\s*"[^"\\]*"\s*:\s*)-?(?:inf(?:inity)?|nan)(?=\s*[,}])', re.IGNORECASE)
 _LONE = re.compile("[\ud800-\udfff]")
 _TEXT_OR_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|-?\b(?:inf(?:inity)?|nan)\b', re.IGNORECASE | re.DOTALL)
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -58,12 +62,12 @@ class Damage:
     first: dict[str, int] = field(default_factory=dict)
     """Byte of the unpacked content at which a reason, or "lost", was first met."""
 
-    def note(self, reason: str, at: int) -> None:
+    def note(self, reason: str, at: int, count: int = 1) -> None:
         self.first.setdefault(reason, at)
         if reason == "lost":
-            self.lost += 1
+            self.lost += count
         else:
-            self.mended[reason] += 1
+            self.mended[reason] += count
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,12 @@ def mend(buffer: bytes, at: int, damage: Damage, final: bool) -> Mended:
     starts = [0, *(after for _, after in borders)]
     ends = [*(end for end, _ in borders), len(buffer)]
     whole = len(borders)
+    words = _NOT_FINITE_VALUE.search(buffer) is not None
     records: list[Record] = []
     row, step = 0, _MOST_AT_ONCE
     while row < whole:
         upto = min(row + step, whole)
-        found = decode(b"[" + buffer[starts[row] : ends[upto - 1]] + b"]")
+        found = _batch(buffer, starts[row], ends[upto - 1], at, damage if words else None)
         if found is not None:
             records += found
             row, step = upto, min(step * 2, _MOST_AT_ONCE)
@@ -98,34 +103,53 @@ def mend(buffer: bytes, at: int, damage: Damage, final: bool) -> Mended:
         if step > 1:
             step = max(step // 8, 1)
             continue
-        reach = ends[row : min(row + _MOST_JOINED, whole)]
-        joined = _joined(buffer, starts[row], reach[1:])
-        if joined is not None:
-            records.append(joined[0])
-            row += 1 + joined[1]
-            continue
-        if not final and row >= whole - _MOST_JOINED:
+        # Where most is lost, what reaches over borders is not looked for far.
+        reach = ends[row : min(row + (_MOST_JOINED if damage.lost < _MANY_LOST else 2), whole)]
+        taken = _one(buffer, starts[row], reach[:1], at, damage) or _joined(buffer, starts[row], reach[1:])
+        if taken is None and not final and row >= whole - _MOST_JOINED:
             return Mended(records, starts[row], False)
-        upto = ends[min(row + _MOST_JOINED, whole)]
-        if final and (end := _end_of_list(buffer, starts[row], upto, at, damage)) is not None:
+        upto_end = ends[min(row + _MOST_JOINED, whole)]
+        if taken is None and final and (end := _end_of_list(buffer, starts[row], upto_end, at, damage)) is not None:
             return Mended(records + end[0], end[1], True)
-        mended, count = _one(buffer, starts[row], reach, at, damage)
-        records += mended
-        row += count
+        taken = taken or _one(buffer, starts[row], reach, at, damage)
+        if taken is None:
+            damage.note("lost", at + _first_byte(buffer, starts[row]))
+            taken = [], 1
+        records += taken[0]
+        row += taken[1]
     if final and (end := _end_of_list(buffer, starts[whole], len(buffer), at, damage)) is not None:
         return Mended(records + end[0], end[1], True)
     if final and (behind := _end_behind_lost(buffer, starts[whole])) is not None:
-        damage.note("lost", at + starts[whole])
+        damage.note("lost", at + _first_byte(buffer, starts[whole]))
         return Mended(records, behind, True)
     return Mended(records, starts[whole], False)
 
 
-def _joined(buffer: bytes, start: int, ends: list[int]) -> tuple[Record, int] | None:
-    """(the event that reaches over borders, how many): a border inside a text or a nested value is none."""
-    for count, end in enumerate(ends, 1):
+def _batch(buffer: bytes, start: int, end: int, at: int, damage: Damage | None) -> list[Record] | None:
+    """Records of a piece, None where it does not decode; with ``damage``, values that are not finite are mended."""
+    piece = b"[" + buffer[start:end] + b"]"
+    found = decode(piece)
+    if found is not None or damage is None or (first := _NOT_FINITE_VALUE.search(piece)) is None:
+        return found
+    piece, count = _NOT_FINITE_VALUE.subn(rb"\1null", piece)
+    found = decode(piece)
+    if found is not None:
+        damage.note(NOT_FINITE, at + start + first.end(1) - 1, count)
+    return found
+
+
+def _first_byte(buffer: bytes, start: int) -> int:
+    """Where the blanks from ``start`` on end."""
+    match = _BLANKS.match(buffer, start)
+    return match.end() if match else start
+
+
+def _joined(buffer: bytes, start: int, ends: list[int]) -> tuple[list[Record], int] | None:
+    """(the event that reaches over borders, pieces it takes): a border inside a text or a nested value is none."""
+    for count, end in enumerate(ends, 2):
         found = decode(b"[" + buffer[start:end] + b"]")
         if found is not None and len(found) == 1:
-            return found[0], count
+            return found, count
     return None
 
 
@@ -160,10 +184,8 @@ def _end_of_list(buffer: bytes, start: int, upto: int, at: int, damage: Damage) 
     return None
 
 
-def _one(buffer: bytes, start: int, ends: list[int], at: int, damage: Damage) -> tuple[list[Record], int]:
-    """(the event, mended, how many pieces it took); ([], 1), and one more lost, where it cannot be."""
-    first = buffer[start : ends[0]]
-    place = at + start + len(first) - len(first.lstrip())
+def _one(buffer: bytes, start: int, ends: list[int], at: int, damage: Damage) -> tuple[list[Record], int] | None:
+    """(the event, mended, pieces it takes), None where it cannot be mended."""
     for count, end in enumerate(ends, 1):
         notes: list[str] = []
         try:
@@ -171,10 +193,9 @@ def _one(buffer: bytes, start: int, ends: list[int], at: int, damage: Damage) ->
         except ValueError:
             continue
         for note in notes:
-            damage.note(note, place)
+            damage.note(note, at + _first_byte(buffer, start))
         return [] if record is None else [record], count
-    damage.note("lost", place)
-    return [], 1
+    return None
 
 
 def loose(piece: bytes, note: Callable[[str], None]) -> Record | None:
