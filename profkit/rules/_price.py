@@ -37,7 +37,8 @@ def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | No
     if steps and period and kind_code is not None:
         kind = (*STEP_KINDS[:3], "profiler")[kind_code]
         cost, saving = _per(cost_ns, steps), _per(saving_ns, steps)
-        share: float | None = saving / period
+        # Long waits of a few steps, shared out over all, can be more than the median step has.
+        share: float | None = min(saving / period, 1.0)
         share_of = f"the median {kind} step ({text.count(steps, 'step')})"
     else:
         window = analysis.window.dur_ns if analysis.window else 0
