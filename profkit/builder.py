@@ -69,26 +69,30 @@ class Names:
         return row
 
     def table(self) -> pa.Table:
-        # Half a surrogate pair is no text that Arrow can hold.
-        all_texts = [name.encode("utf-8", "replace").decode() for name in self._rows]
-        texts = pa.array(all_texts, pa.string())
+        try:
+            texts = pa.array(self._rows, pa.string(), size=len(self._rows))
+        except UnicodeEncodeError:  # half a surrogate pair is no text that Arrow can hold
+            texts = pa.array([name.encode("utf-8", "replace").decode() for name in self._rows], pa.string())
         base = pc.replace_substring_regex(texts, text.CALL_SUFFIX, "")
-        short = base.to_pylist()
-        mangled = [""] * len(short)
-        family = [""] * len(short)
-        for row in self._kernels:
-            short[row] = self._short.get(row) or text.short_kernel(all_texts[row])
-            family[row] = text.kernel_family(all_texts[row])
-        for row, symbol in self._mangled.items():
-            mangled[row] = symbol
+        kernels = sorted(self._kernels)
+        full = texts.take(pa.array(kernels, pa.int64())).to_pylist()
+        short = [self._short.get(row) or text.short_kernel(name) for row, name in zip(kernels, full, strict=True)]
+        nothing = pa.repeat("", len(texts))
         columns = [
             texts,
             base,
-            pa.array(short, pa.string()),
-            pa.array(mangled, pa.string()),
-            pa.array(family, pa.string()),
+            _with_texts(base, kernels, short),
+            _with_texts(nothing, sorted(self._mangled), [self._mangled[row] for row in sorted(self._mangled)]),
+            _with_texts(nothing, kernels, [text.kernel_family(name) for name in full]),
         ]
         return pa.Table.from_arrays(columns, schema=TABLES["names"].schema)
+
+
+def _with_texts(column: pa.Array, rows: list[int], words: list[str]) -> pa.Array:
+    """The column with ``words`` at ``rows``, which are in order."""
+    mask = np.zeros(len(column), bool)
+    mask[rows] = True
+    return pc.replace_with_mask(column, pa.array(mask), pa.array(words, pa.string()))
 
 
 class Builder:

@@ -8,6 +8,7 @@ where there are as many of both. NCCL kernels without a range have rows of their
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,9 +49,12 @@ class _Parts:
 def add_collectives(builder: Builder, payloads: Payloads | None) -> None:
     """Add the rows of ``collectives`` for the spans, kernels and calls read so far, and ranks that payloads tell."""
     texts = builder.names.texts()
-    kernels = _parts(builder, "kernels", [_kernel_operation(text) for text in texts])
-    spans = _parts(builder, "spans", [_range_operation(text) for text in texts])
-    groups = _parts(builder, "spans", [_GROUP.get(text, -1) for text in texts])
+    nccl = [(row, text) for row, text in enumerate(texts) if text.startswith("nccl")]
+    if not nccl:
+        return
+    kernels = _parts(builder, "kernels", _codes(len(texts), {row: _kernel_operation(text) for row, text in nccl}))
+    spans = _parts(builder, "spans", _codes(len(texts), {row: _range_operation(text) for row, text in nccl}))
+    groups = _parts(builder, "spans", _codes(len(texts), {row: _GROUP.get(text, -1) for row, text in nccl}))
     if not len(kernels.row) and not len(spans.row):
         return
     kernel_of = _kernels_of(builder, spans, groups, kernels)
@@ -95,11 +99,17 @@ def _kernel_operation(text: str) -> int:
     return _OPERATIONS.index(_WORDS.get(match[1] or "", "")) if match else -1
 
 
-def _parts(builder: Builder, table: str, code: list[int]) -> _Parts:
+def _codes(count: int, known: Mapping[int, int]) -> Ints:
+    """A code for each of ``count`` names, -1 for the others."""
+    codes = np.full(count, -1, np.int64)
+    codes[list(known)] = list(known.values())
+    return codes
+
+
+def _parts(builder: Builder, table: str, codes: Ints) -> _Parts:
     """Rows whose name has a code of 0 or more, with that code as the operation."""
-    codes = np.asarray(code, np.int64)
     columns = builder.columns(table, ("name", "start_ns", "dur_ns", "track", "flags"))
-    of_row = codes[columns["name"]] if len(codes) else np.zeros(0, np.int64)
+    of_row = codes[columns["name"]]
     row = np.flatnonzero(of_row >= 0)
     start, dur, track, name, flags = (columns[key][row] for key in ("start_ns", "dur_ns", "track", "name", "flags"))
     flags = np.where(dur < 0, flags | FLAG_OPEN_END, flags)
