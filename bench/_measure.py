@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from resource import struct_rusage
 
 POLL_SECONDS = 0.02
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -23,6 +24,8 @@ class Measured:
     seconds: tuple[float, ...] = ()
     peak_bytes: int = 0
     problem: str = ""
+    cpu_seconds: tuple[float, ...] = ()
+    """Time on a core, of all threads and of children that were waited for: a busy machine changes it little."""
 
     @property
     def median(self) -> float | None:
@@ -34,6 +37,7 @@ def measure(
 ) -> Measured:
     """Run ``command`` that many times, one after the other. A failure or a run over the limit ends the measurement."""
     seconds: list[float] = []
+    cpu: list[float] = []
     peak = 0
     for _ in range(runs):
         # A folder of its own: some programs leave files where they are started.
@@ -53,19 +57,20 @@ def measure(
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 return Measured(tuple(seconds), peak, f"over {timeout_s:g} s")
-            code, own = ended
+            code, usage = ended
             process.returncode = code
             if code:
                 errors.seek(0)
                 words = errors.read().decode(errors="replace").strip().splitlines()
                 return Measured(tuple(seconds), peak, f"exit {code}: {words[-1][:120] if words else ''}")
         seconds.append(took)
-        peak = max(peak, most, own)
-    return Measured(tuple(seconds), peak)
+        cpu.append(usage.ru_utime + usage.ru_stime)
+        peak = max(peak, most, usage.ru_maxrss * 1024)
+    return Measured(tuple(seconds), peak, "", tuple(cpu))
 
 
-def _watch(pid: int, deadline: float) -> tuple[int, tuple[int, int] | None]:
-    """(largest sum of resident memory of the tree, (exit code, the process's own peak) or None past the deadline).
+def _watch(pid: int, deadline: float) -> tuple[int, tuple[int, struct_rusage] | None]:
+    """(largest sum of resident memory of the tree, (exit code, what the process used) or None past the deadline).
 
     The sum is sampled; the kernel's own high-water mark of the first process is exact, so a short peak is not missed
     where there is one process only. Pages that processes share count once for each.
@@ -74,7 +79,7 @@ def _watch(pid: int, deadline: float) -> tuple[int, tuple[int, int] | None]:
     while time.perf_counter() < deadline:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:
-            return most, (os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+            return most, (os.waitstatus_to_exitcode(status), usage)
         most = max(most, sum(_resident(member) for member in _tree(pid)))
         time.sleep(POLL_SECONDS)
     return most, None

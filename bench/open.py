@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,7 @@ def record_of(kind: str, size: str, path: Path, name: str, found: Measured) -> d
         "reader": name,
         "wall_s": None if found.median is None else round(found.median, 2),
         "runs_s": [round(seconds, 2) for seconds in found.seconds],
+        "cpu_s": round(statistics.median(found.cpu_seconds), 2) if found.cpu_seconds else None,
         "peak_mib": round(found.peak_bytes / MIB) or None,
         "budget_s": budget and budget[0] * factor,
         "budget_mib": budget and budget[1] * factor,
@@ -173,9 +175,9 @@ def record_of(kind: str, size: str, path: Path, name: str, found: Measured) -> d
 
 def line_of(record: dict[str, Any]) -> str:
     wall = record["problem"] if record["wall_s"] is None else f"{record['wall_s']:.2f}"
-    peak = record["peak_mib"] or ""
+    peak, cpu = record["peak_mib"] or "", "" if record["cpu_s"] is None else f"{record['cpu_s']:.2f}"
     budget = f"{record['budget_s']:g} s, {record['budget_mib']} MiB" if record["budget_s"] else ""
-    return f"{record['trace']:10}{record['file_mib']:>7}  {record['reader']:26}{wall:>8}{peak:>9}  {budget}".rstrip()
+    return f"{record['trace']:10}{record['file_mib']:>7}  {record['reader']:26}{wall:>8}{cpu:>8}{peak:>9}  {budget}".rstrip()
 
 
 def main() -> None:
@@ -198,7 +200,7 @@ def main() -> None:
     if unknown := [size for size in arguments.sizes if size not in SIZES]:
         parser.error(f"no such size: {', '.join(unknown)}")
     before = os.getloadavg()[0]
-    print(f"{'trace':10}{'MiB':>7}  {'reader':26}{'wall s':>8}{'peak MiB':>9}  budget", flush=True)
+    print(f"{'trace':10}{'MiB':>7}  {'reader':26}{'wall s':>8}{'CPU s':>8}{'peak MiB':>9}  budget", flush=True)
     records = []
     for record in measure_all(arguments):
         records.append(record)

@@ -28,7 +28,7 @@ def test_memory_of_the_whole_tree_is_counted() -> None:
     tree = measure((PYTHON, "-c", child), runs=1)
     assert alone.peak_bytes > 64 * MIB
     assert tree.peak_bytes > alone.peak_bytes
-    assert len(alone.seconds) == 1
+    assert len(alone.seconds) == len(alone.cpu_seconds) == 1
 
 
 def test_every_run_counts() -> None:
@@ -50,9 +50,22 @@ def test_a_failure_gives_no_time(code: str, timeout: float, problem: str) -> Non
 def test_a_line_shows_time_memory_and_budget(tmp_path: Path) -> None:
     file = tmp_path / "x.sqlite"
     file.write_bytes(bytes(3 * MIB))
-    record = record_of("hard", "1m", file, "profkit open", Measured((1.0, 5.0, 2.0), 700 * MIB))
+    record = record_of("hard", "1m", file, "profkit open", Measured((1.0, 5.0, 2.0), 700 * MIB, "", (1.5, 1.25, 1.75)))
     assert (record["wall_s"], record["peak_mib"], record["budget_s"], record["budget_mib"]) == (2.0, 700, 4.0, 1200)
-    assert line_of(record).split() == ["hard", "1m", "3", "profkit", "open", "2.00", "700", "4", "s,", "1200", "MiB"]
+    assert line_of(record).split() == [
+        "hard",
+        "1m",
+        "3",
+        "profkit",
+        "open",
+        "2.00",
+        "1.50",
+        "700",
+        "4",
+        "s,",
+        "1200",
+        "MiB",
+    ]
     failed = record_of("easy", "100k", file, "other", Measured((), 0, "over 600 s"))
     assert line_of(failed).endswith("over 600 s")
 
