@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from resource import struct_rusage
@@ -33,13 +33,21 @@ class Measured:
 
 
 def measure(
-    command: Sequence[str], runs: int = 5, timeout_s: float = 600.0, env: Mapping[str, str] | None = None
+    command: Sequence[str],
+    runs: int = 5,
+    timeout_s: float = 600.0,
+    env: Mapping[str, str] | None = None,
+    before: Callable[[], object] = lambda: None,
 ) -> Measured:
-    """Run ``command`` that many times, one after the other. A failure or a run over the limit ends the measurement."""
+    """Run ``command`` that many times, one after the other, each after ``before``.
+
+    A failure or a run over the limit ends the measurement.
+    """
     seconds: list[float] = []
     cpu: list[float] = []
     peak = 0
     for _ in range(runs):
+        before()
         # A folder of its own: some programs leave files where they are started.
         with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -140,6 +141,12 @@ def make_file(tools: Path, data: Path, kind: str, size: str) -> Path:
     return path
 
 
+def forget(path: Path) -> None:
+    """Remove what other tools keep beside a file: each run reads the file itself."""
+    for kept in path.parent.glob(f"{path.stem}.nsys-cache*"):
+        shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+
+
 def measure_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One record a file and contender."""
     files = [(kind, size) for size in arguments.sizes for kind in arguments.kinds]
@@ -151,7 +158,8 @@ def measure_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if arguments.only and not any(word in contender.name for word in arguments.only):
                 continue
             runs = arguments.runs if contender.name.startswith("profkit") else min(arguments.runs, arguments.other_runs)
-            found = measure((*contender.command, str(path.resolve())), runs, arguments.timeout, contender.env)
+            command = (*contender.command, str(path.resolve()))
+            found = measure(command, runs, arguments.timeout, contender.env, lambda: forget(path))  # noqa: B023
             yield record_of(kind, size, path, contender.name, found)
 
 
@@ -177,7 +185,8 @@ def line_of(record: dict[str, Any]) -> str:
     wall = record["problem"] if record["wall_s"] is None else f"{record['wall_s']:.2f}"
     peak, cpu = record["peak_mib"] or "", "" if record["cpu_s"] is None else f"{record['cpu_s']:.2f}"
     budget = f"{record['budget_s']:g} s, {record['budget_mib']} MiB" if record["budget_s"] else ""
-    return f"{record['trace']:10}{record['file_mib']:>7}  {record['reader']:26}{wall:>8}{cpu:>8}{peak:>9}  {budget}".rstrip()
+    head = f"{record['trace']:10}{record['file_mib']:>7}  {record['reader']:26}"
+    return f"{head}{wall:>8}{cpu:>8}{peak:>9}  {budget}".rstrip()
 
 
 def main() -> None:
