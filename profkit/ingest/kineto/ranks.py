@@ -13,6 +13,9 @@ CONTENT, NAME, NOWHERE = "content", "file name", "nowhere"
 # rank0, rank-0, _rank_0; r0-... as torchtune writes it; worker0 names a data loader's or a trainer's process: no rank.
 _IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank[-_.=]?|r(?=\d+[-_.]))(\d{1,6})(?!\d)", re.IGNORECASE)
 
+# The same for every name, so that a renamed copy of a file gives the same text.
+_NOT_SAID = "the trace does not name its rank: taken from the file name where that says one, else as rank 0"
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -40,8 +43,8 @@ def find_rank(top: dict[str, Any], path: Path) -> Rank:
         differs = f"the file name says rank {named}, the trace itself rank {said}: the trace is right"
         return Rank(said, world, CONTENT, differs if named not in (-1, said) else "")
     if named >= 0:
-        return Rank(named, world, NAME, f"the trace does not name its rank: rank {named} is taken from the file name")
-    return Rank(0, world, NOWHERE, "the trace does not name its rank: taken as rank 0")
+        return Rank(named, world, NAME, _NOT_SAID)
+    return Rank(0, world, NOWHERE, _NOT_SAID)
 
 
 def _whole(value: Any) -> int:
