@@ -92,7 +92,8 @@ def _by_cause(analysis: Analysis, causes: list[str]) -> Pieces:
         parts.append(Pieces(gap, start + shift, end + shift, np.full(len(gap), len(causes) - 1)))
     host = _joined(parts)
     number = np.arange(len(gaps))
-    rest = np.where(known, causes.index("launch_latency"), causes.index("unknown"))
+    # What a delay after the call is called depends on its length: find_idle has decided.
+    rest = np.where(gaps.parts["launch_latency"] > 0, causes.index("launch_latency"), causes.index("unknown"))
     after = Pieces(number, until, gaps.end, rest)
     return _joined([host, _between(host, number, gaps.start, until, causes.index("python")), after])
 
