@@ -73,22 +73,23 @@ def measure(
                 return Measured(tuple(seconds), peak, f"exit {code}: {words[-1][:120] if words else ''}")
         seconds.append(took)
         cpu.append(usage.ru_utime + usage.ru_stime)
-        peak = max(peak, most, usage.ru_maxrss * 1024)
+        peak = max(peak, most)
     return Measured(tuple(seconds), peak, "", tuple(cpu))
 
 
 def _watch(pid: int, deadline: float) -> tuple[int, tuple[int, struct_rusage] | None]:
     """(largest sum of resident memory of the tree, (exit code, what the process used) or None past the deadline).
 
-    The sum is sampled; the kernel's own high-water mark of the first process is exact, so a short peak is not missed
-    where there is one process only. Pages that processes share count once for each.
+    The sum is sampled; with it the kernel's own high-water mark of the first process, so that a short peak between two
+    samples is not missed. (``ru_maxrss`` would be no measure: it starts with the size of the process that forked.)
+    Pages that processes share count once for each.
     """
     most = 0
     while time.perf_counter() < deadline:
         done, status, usage = os.wait4(pid, os.WNOHANG)
         if done:
             return most, (os.waitstatus_to_exitcode(status), usage)
-        most = max(most, sum(_resident(member) for member in _tree(pid)))
+        most = max(most, sum(_resident(member) for member in _tree(pid)), _high_water(pid))
         time.sleep(POLL_SECONDS)
     return most, None
 
@@ -110,6 +111,15 @@ def _resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError):
         return 0
+
+
+def _high_water(pid: int) -> int:
+    """Most resident memory that a process ever had since its program was loaded."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
 
 
 def warm(path: Path) -> None:

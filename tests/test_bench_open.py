@@ -26,7 +26,7 @@ def test_memory_of_the_whole_tree_is_counted() -> None:
     alone = measure((PYTHON, "-c", hold), runs=1)
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}], check=True)"
     tree = measure((PYTHON, "-c", child), runs=1)
-    assert alone.peak_bytes > 64 * MIB
+    assert 64 * MIB < alone.peak_bytes < 120 * MIB
     assert tree.peak_bytes > alone.peak_bytes
     assert len(alone.seconds) == len(alone.cpu_seconds) == 1
 

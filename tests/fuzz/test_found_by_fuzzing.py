@@ -57,4 +57,4 @@ def test_a_share_is_never_over_one() -> None:
         for at in range(start, start + dur, 50_000):
             rows += launch("gemm", at=at + 1_000, start=at + 8_000, dur=2_000)
     shares = {f.code: f.share for f in profkit.check(build_trace(*rows, kernel(3_301_000, 1_000))).findings}
-    assert shares["PK201"] == 1.0
+    assert 0 < shares["PK201"] <= 1
