@@ -34,7 +34,7 @@ def check_analysis(analysis: Analysis) -> CheckResult:
     findings, not_run, clean = run_rules(analysis)
     facts: Mapping[str, Any] = trace_facts(analysis)
     return CheckResult(
-        headline=write_headline(analysis, findings),
+        headline=write_headline(analysis, findings, not_run),
         findings=tuple(findings),
         not_run=tuple(not_run),
         clean=tuple(clean),

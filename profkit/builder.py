@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from profkit import text
 from profkit.arrays import depths, first_match, pack, parents, sort_order
+from profkit.canonical import begin_at_zero, renumber
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
 from profkit.redact import redacted
 from profkit.schema import (
@@ -225,6 +226,9 @@ class Builder:
     def finish(self, meta: RunMeta, windows: tuple[Window, ...] = ()) -> Trace:
         """Sort, check and freeze. Without ``windows`` collection is taken to be on from the first to the last event."""
         columns = {t.name: self._joined(t.name) for t in TABLES.values() if t.kind in ("event", "long")}
+        meta, note = begin_at_zero(meta, columns)
+        self.notes += [note] if note else []
+        renumber(self._dimensions, columns, self.missing)
         edges = [
             (int(c["start_ns"].min()), int((c["start_ns"] + np.maximum(c["dur_ns"], 0)).max()))
             for name, c in columns.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from profkit.text import printable
+
 
 class ProfkitError(Exception):
     """Something that the user can act on: one line, which the command line prints before it exits with the code."""
@@ -9,7 +11,7 @@ class ProfkitError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
-        self.message = " ".join(message.split())
+        self.message = printable(" ".join(message.split()))
         super().__init__(self.message)
         if exit_code is not None:
             self.exit_code = exit_code

@@ -10,7 +10,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.operators import operator_times
 from profkit.analysis.steps import DECODE, MIXED, OTHER, PREFILL
-from profkit.model import Finding, Window
+from profkit.model import Finding, NotRun, Window
 from profkit.schema import STEP_KINDS
 
 _CAPTURE_FAULT = "PK502"
@@ -20,7 +20,7 @@ _HARDLY_ANY = 0.01
 """Share of the capture that the GPU window must fill for "busy" to say something about the program."""
 
 
-def write_headline(analysis: Analysis, findings: Sequence[Finding]) -> str:
+def write_headline(analysis: Analysis, findings: Sequence[Finding], not_run: Sequence[NotRun] = ()) -> str:
     """The worst finding in words; without one, how busy the GPU was; without GPU rows, why there are none."""
     prefix = "SIMULATED: " if analysis.trace.meta.simulated else ""
     if not analysis.has_gpu_rows:
@@ -33,7 +33,10 @@ def write_headline(analysis: Analysis, findings: Sequence[Finding]) -> str:
         return f"{prefix}{worst.message}.{_price(worst)}{note}"
     if _hardly_any(analysis):
         return f"{prefix}Hardly any GPU work in this capture: {_busy(analysis)}.{note}"
-    return f"{prefix}Nothing found that would give back 2 % of {_denominator(analysis)}: {_busy(analysis)}.{note}"
+    silent = f" {', '.join(rule.code for rule in not_run)} could not judge this capture." if not_run else ""
+    return (
+        f"{prefix}Nothing found that would give back 2 % of {_denominator(analysis)}: {_busy(analysis)}.{note}{silent}"
+    )
 
 
 def worst_finding(findings: Sequence[Finding]) -> Finding | None:

@@ -102,6 +102,10 @@ class Trace:
     def rows(self, table: str) -> int:
         return int(self.tables[table].num_rows)
 
+    def process_of(self, tracks: Array) -> Array:
+        """Row of processes of each track, -1 for the track -1."""
+        return np.append(self.array("tracks", "process"), -1)[tracks]
+
     def why_missing(self, table: str, process: int = EVERY_PROCESS) -> str:
         """Why a table was not captured, "" if it was."""
         reasons = self.missing.get(table, {})

@@ -116,6 +116,9 @@ def check_target(trace: Path, target: Path, *, force: bool) -> None:
     """Refuse a target before work is done. Raises ProfkitError for one that exists, is the trace, or has no folder."""
     if target.is_dir():
         raise ProfkitError(f"{target} is a folder: name a file with -o FILE.html")
+    if target.exists() and not target.is_file():
+        # The page is put in place by a rename, which would take a device's or a pipe's place.
+        raise ProfkitError(f"{target} is no regular file: name another one with -o FILE.html")
     if target.exists() and trace.exists() and target.samefile(trace):
         raise ProfkitError(f"{target} is the trace itself: name another file with -o FILE.html")
     if target.exists() and not force:
@@ -126,6 +129,7 @@ def check_target(trace: Path, target: Path, *, force: bool) -> None:
 
 def write_page(page: str, target: Path) -> None:
     """Write a page in one move: a reader sees the old file or the whole new one. Raises ProfkitError if it cannot."""
+    target = target.resolve()  # through a link to the file that it names
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(page, "utf-8", newline="\n")

@@ -12,6 +12,9 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}")
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+_BRACKET = re.compile(r"[<>()\[\]{}]")
+_LONGEST_FAMILY = 2_000
+"""Characters of a name that its family is told by: the rest of a longer one are template arguments."""
 _IDENTIFIER = re.compile(r"[A-Za-z_~]")
 _HEAD = re.compile(r"^(?:(?:void|static|inline|__global__)\s+)+")
 
@@ -46,9 +49,9 @@ def size(value: int | None) -> str:
     return f"{_three(value / 10**12)} TB"
 
 
-def rate(num_bytes: int, dur_ns: int) -> str:
+def rate(num_bytes: int | None, dur_ns: int) -> str:
     """Bytes over a time, decimal units: 11.3 GB/s, 3.33 MB/s; n/a where the time is 0."""
-    return "n/a" if dur_ns <= 0 or num_bytes < 0 else f"{size(round(num_bytes * 1_000_000_000 / dur_ns))}/s"
+    return "n/a" if dur_ns <= 0 or num_bytes is None or num_bytes < 0 else f"{size(round(num_bytes * 1_000_000_000 / dur_ns))}/s"
 
 
 def percent(share: float | None) -> str:
@@ -90,17 +93,18 @@ def short_kernel(name: str) -> str:
     text = _HEAD.sub("", _ANONYMOUS.sub("anon", name).strip())
     if not _IDENTIFIER.match(text) or not any(mark in name for mark in ("(", "<", "::")):
         return name
-    depth = 0
+    depth, begin = 0, 0
     out: list[str] = []
-    for char in text:
-        if char in "<([{":
-            if char == "(" and depth == 0 and out:
+    for bracket in _BRACKET.finditer(text):
+        if depth == 0:
+            out.append(text[begin : bracket.start()])
+            if bracket[0] == "(" and any(out):
+                begin = len(text)
                 break
-            depth += 1
-        elif char in ">)]}":
-            depth = max(depth - 1, 0)
-        elif depth == 0:
-            out.append(char)
+        depth = depth + 1 if bracket[0] in "<([{" else max(depth - 1, 0)
+        begin = bracket.end()
+    if depth == 0:
+        out.append(text[begin:])
     head = "".join(out).strip()
     # A templated return type stands before the name: take what follows the last blank.
     head = head.rsplit(" ", 1)[-1]
@@ -126,4 +130,4 @@ _FAMILY_PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pa
 @lru_cache(maxsize=65_536)
 def kernel_family(name: str) -> str:
     """The family of a kernel by its name: gemm, attention, norm, ...; ``other`` where no pattern fits."""
-    return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name)), "other")
+    return next((family for family, pattern in _FAMILY_PATTERNS if pattern.search(name, 0, _LONGEST_FAMILY)), "other")

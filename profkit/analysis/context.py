@@ -11,6 +11,7 @@ from profkit.analysis.busy import DeviceTime, device_times
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
 from profkit.analysis.devices import device_numbers
 from profkit.analysis.idle import Idle, find_idle
+from profkit.analysis.intervals import percentile
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
 from profkit.analysis.stages import Launched, StageTime, stage_times
@@ -18,6 +19,18 @@ from profkit.analysis.steps import Steps, find_steps
 from profkit.analysis.work import Work, clip_work, device_work
 from profkit.arrays import pack
 from profkit.model import Array, Ints, Mask, Trace, Window
+from profkit.schema import STEP_KINDS
+
+
+@dataclass(frozen=True)
+class CountedSteps:
+    """Steps of the kind that most time went to, whole and warm, with a period: ``mask`` over all steps; times in ns."""
+
+    mask: Mask
+    kind: str
+    count: int
+    median_ns: int
+    total_ns: int
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,19 @@ class Analysis:
     def steps_of_device(self, device: int) -> Steps:
         """Steps of the processes that work on a device."""
         return self.steps.of_processes(np.unique(self.work.process[self.work.device == device]))
+
+    def counted_steps(self, device: int | None = None) -> CountedSteps:
+        """What a price per step is divided by: of all processes, or of those that work on a device."""
+        steps = self.steps
+        mine = np.ones(len(steps), bool)
+        if device is not None:
+            mine = np.isin(steps.process, np.unique(self.work.process[self.work.device == device]))
+        mine &= steps.counted & (steps.period >= 0)
+        totals = {code: int(steps.period[mine & (steps.kind == code)].sum()) for code in range(len(STEP_KINDS))}
+        main = max(totals, key=lambda code: (totals[code], -code))
+        mask = mine & (steps.kind == main)
+        kind = (*STEP_KINDS[:3], "profiler")[main]
+        return CountedSteps(mask, kind, int(mask.sum()), percentile(steps.period[mask], 50) or 0, totals[main])
 
     @cached_property
     def requests(self) -> Requests:

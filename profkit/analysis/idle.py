@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.busy import device_gaps
-from profkit.analysis.calls import ALLOCATOR, COPY, MEMSET, MODULE_LOAD, SYNC, call_kinds
+from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, MODULE_LOAD, SYNC, call_kinds
 from profkit.analysis.intervals import EMPTY, Intervals, subtract, union
 from profkit.analysis.spans import Ranges, innermost_timeline
 from profkit.analysis.work import Work
@@ -25,7 +25,16 @@ from profkit.schema import STAGES
 CPU_STAGES = ("schedule", "tokenize", "sample", "detokenize")
 """Stages whose own host work has a name of its own; inside the others it is called python."""
 
-_CALL_CAUSE = {SYNC: "sync", COPY: "copy_call", MEMSET: "copy_call", ALLOCATOR: "allocator", MODULE_LOAD: "module_load"}
+# Calls that neither submit work nor wait for it (creating a stream, asking for a property) are the host's own work.
+_CALL_CAUSE = {
+    LAUNCH: "launch_call",
+    GRAPH_LAUNCH: "launch_call",
+    SYNC: "sync",
+    COPY: "copy_call",
+    MEMSET: "copy_call",
+    ALLOCATOR: "allocator",
+    MODULE_LOAD: "module_load",
+}
 CALL_CAUSES = ("launch_call", "copy_call", "sync", "allocator", "module_load")
 HOST_CAUSES = ("python", *(f"stage_{stage}" for stage in CPU_STAGES), "os_wait")
 CAUSES = (*HOST_CAUSES, *CALL_CAUSES, "launch_latency", "unknown")
@@ -207,7 +216,8 @@ def _call_states(trace: Trace, lift: _Lift) -> dict[str, Intervals]:
     outermost[1:] = high[order][1:] > reach[:-1]
     outer = order[outermost]
     out = {}
-    cause = np.asarray([CALL_CAUSES.index(_CALL_CAUSE.get(code, "launch_call")) for code in range(8)])[kind[outer]]
+    cause = np.asarray([CALL_CAUSES.index(_CALL_CAUSE[code]) if code in _CALL_CAUSE else -1 for code in range(8)])
+    cause = cause[kind[outer]]
     clean = bool((low[outer][1:] >= high[outer][:-1]).all())
     before = EMPTY
     for number, name in enumerate(CALL_CAUSES):

@@ -18,7 +18,7 @@ from profkit.analysis.spans import overlapping
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, PAYLOAD_KINDS, SPAN_KINDS, TABLES
 
-_MARK = re.compile(r"^(?:profkit::)?request#(\d+) (first_token|prompt_tokens|output_tokens)(?:=(\d+))?$")
+_MARK = re.compile(r"^(?:profkit::)?request#(\d{1,18}) (first_token|prompt_tokens|output_tokens)(?:=(\d{1,18}))?$")
 _START_END = SPAN_KINDS.index("start_end")
 _INT = PAYLOAD_KINDS.index("int")
 
@@ -67,9 +67,9 @@ class _Stage:
     known: Ints
 
     def between(self, since: Ints, until: Ints) -> tuple[Ints, Ints]:
-        """Positions [low, high) of the ranges that start from ``since`` and end by ``until``."""
+        """Positions [low, high) of the ranges that start from ``since`` on and before ``until``."""
         low = np.searchsorted(self.start, since, side="left")
-        return low, np.maximum(np.searchsorted(np.sort(self.end), until, side="right"), low)
+        return low, np.maximum(np.searchsorted(self.start, until, side="left"), low)
 
 
 def find_requests(trace: Trace) -> Requests:
@@ -80,7 +80,7 @@ def find_requests(trace: Trace) -> Requests:
     arrival = trace.array("spans", "start_ns")[rows]
     end = arrival + trace.array("spans", "dur_ns")[rows]
     track = trace.array("spans", "track")[rows]
-    process = trace.array("tracks", "process")[track]
+    process = trace.process_of(track)
     known = trace.array("spans", "payload_kind")[rows] == _INT
     number = np.where(known, trace.array("spans", "payload_int")[rows], -1)
     shared = trace.array("spans", "kind")[rows] == _START_END
@@ -90,7 +90,7 @@ def find_requests(trace: Trace) -> Requests:
     for lane in np.unique(lanes).tolist():
         mine = np.flatnonzero(lanes == lane)
         first[mine], prompt[mine], output[mine] = _from_stages(trace, lane, arrival[mine], end[mine], overlap[mine])
-    _apply_marks(trace, number, arrival, end, first, prompt, output)
+    _apply_marks(trace, process, number, arrival, end, first, prompt, output)
     complete = ((flags & NOT_WHOLE) == 0) & (first >= 0)
     more = np.maximum(output - 1, 1)
     tpot = np.where(complete & (output > 1), (2 * (end - first) + more) // (2 * more), -1)
@@ -113,10 +113,11 @@ def _stage_of_lane(trace: Trace, stage: str, lane: int) -> _Stage:
     """A stage's ranges on a thread (``lane`` is its track) or in a process (``lane`` is -1 - process)."""
     rows = trace.stage_rows(stage)
     track = trace.array("spans", "track")[rows]
-    rows = rows[(trace.array("tracks", "process")[track] == -1 - lane) if lane < 0 else (track == lane)]
+    rows = rows[(trace.process_of(track) == -1 - lane) if lane < 0 else (track == lane)]
     start = trace.array("spans", "start_ns")[rows]
-    known = trace.array("spans", "payload_kind")[rows] == _INT
-    tokens = np.where(known, trace.array("spans", "payload_int")[rows], 0)
+    payload = trace.array("spans", "payload_int")[rows]
+    known = (trace.array("spans", "payload_kind")[rows] == _INT) & (payload >= 0)
+    tokens = np.where(known, payload, 0)
     return _Stage(
         start,
         start + trace.array("spans", "dur_ns")[rows],
@@ -148,21 +149,25 @@ def _at(values: Ints, position: Ints) -> Ints:
     return values[np.minimum(position, len(values) - 1)] if len(values) else np.full(len(position), -1, np.int64)
 
 
-def _apply_marks(trace: Trace, number: Ints, arrival: Ints, end: Ints, first: Ints, prompt: Ints, output: Ints) -> None:
-    """What marks of the instrumenter say, to the request of that id that was open at the mark."""
+def _apply_marks(
+    trace: Trace, process: Array, number: Ints, arrival: Ints, end: Ints, first: Ints, prompt: Ints, output: Ints
+) -> None:
+    """What marks of the instrumenter say, to the request of that process and id that was open at the mark."""
     is_mark = trace.name_rows(lambda text: _MARK.match(text) is not None, "text")
     name = trace.array("spans", "name")
     rows = np.flatnonzero((name >= 0) & is_mark[np.maximum(name, 0)]) if is_mark.any() else np.zeros(0, np.int64)
-    start = trace.array("spans", "start_ns")
-    for row in rows.tolist():
+    start = trace.array("spans", "start_ns")[rows].tolist()
+    owner = trace.process_of(trace.array("spans", "track")[rows]).tolist()
+    requests: dict[tuple[int, int], list[int]] = {}
+    for i, key in enumerate(zip(process.tolist(), number.tolist(), strict=True)):
+        requests.setdefault(key, []).append(i)
+    for row, time, who in zip(rows.tolist(), start, owner, strict=True):
         match = _MARK.match(trace.name(int(name[row])))
-        if match is None:
+        known = requests.get((who, int(match[1])), []) if match is not None else []
+        at = next((i for i in reversed(known) if arrival[i] <= time <= end[i]), -1)
+        if match is None or at < 0:
             continue
-        open_ones = np.flatnonzero((number == int(match[1])) & (arrival <= start[row]) & (start[row] <= end))
-        if not len(open_ones):
-            continue
-        at = int(open_ones[-1])
         if match[2] == "first_token":
-            first[at] = start[row]
+            first[at] = time
         elif match[3] is not None:
             (prompt if match[2] == "prompt_tokens" else output)[at] = int(match[3])

@@ -65,7 +65,7 @@ def stage_ranges(trace: Trace) -> Ranges:
     keep = is_request | (trace.array("spans", "kind")[rows] != _START_END)
     requests = rows[is_request]
     start = trace.array("spans", "start_ns")[requests]
-    process = trace.array("tracks", "process")[trace.array("spans", "track")[requests]]
+    process = trace.process_of(trace.array("spans", "track")[requests])
     shared = overlapping(process, start, start + trace.array("spans", "dur_ns")[requests])
     keep[is_request] = ~shared
     return nested_ranges(trace, rows[keep])

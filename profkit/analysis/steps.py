@@ -161,7 +161,6 @@ def _group(trace: Trace, ranges: Ranges, outer: Ints) -> tuple[Ints, Ints]:
     n = len(outer)
     if not n:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    track_process = trace.array("tracks", "process")
     start, track = ranges.start[outer], ranges.track[outer]
     # The schedule that came last before it on its thread, outside of any step.
     schedules = np.flatnonzero(ranges.stage == _SCHEDULE)
@@ -170,7 +169,7 @@ def _group(trace: Trace, ranges: Ranges, outer: Ints) -> tuple[Ints, Ints]:
     for lane in np.unique(track).tolist():
         mine, theirs = np.flatnonzero(track == lane), schedules[ranges.track[schedules] == lane]
         schedule[mine] = np.searchsorted(ranges.start[theirs], start[mine], side="right") - 1
-    order = np.lexsort((start, track_process[track]))
+    order = np.lexsort((start, track))
     sorted_track, sorted_schedule = track[order], schedule[order]
     new = np.ones(n, bool)
     new[1:] = (sorted_track[1:] != sorted_track[:-1]) | (sorted_schedule[1:] != sorted_schedule[:-1])
@@ -180,9 +179,15 @@ def _group(trace: Trace, ranges: Ranges, outer: Ints) -> tuple[Ints, Ints]:
     mixed = np.zeros(group[-1] + 1, np.int8)
     np.bitwise_or.at(mixed, group, np.where(stage == _PREFILL, 1, 2).astype(np.int8))
     alone = new | (mixed[group] != 3)  # a schedule with one kind behind it: each range is a step of its own
+    by_thread = np.cumsum(alone) - 1
+    first = outer[order[alone]]
+    # Steps are numbered by process and time, whatever thread they ran on.
+    in_order = np.lexsort((ranges.start[first], trace.process_of(ranges.track[first])))
+    number = np.empty(len(first), np.int64)
+    number[in_order] = np.arange(len(first))
     step = np.empty(n, np.int64)
-    step[order] = np.cumsum(alone) - 1
-    return step, outer[order[alone]]
+    step[order] = number[by_thread]
+    return step, first[in_order]
 
 
 def _outside(ranges: Ranges, rows: Ints, outer: Ints) -> Mask:
@@ -200,9 +205,9 @@ def _outside(ranges: Ranges, rows: Ints, outer: Ints) -> Mask:
 
 def _host_side(trace: Trace, ranges: Ranges, outer: Ints, step: Ints, first: Ints) -> dict[str, Array]:
     n = len(first)
-    process = trace.array("tracks", "process")[ranges.track[first]]
+    process = trace.process_of(ranges.track[first])
     start = np.full(n, np.iinfo(np.int64).max)
-    end = np.full(n, -1, np.int64)
+    end = np.full(n, np.iinfo(np.int64).min)
     np.minimum.at(start, step, ranges.start[outer])
     np.maximum.at(end, step, ranges.end[outer])
     bits = np.zeros(n, np.int8)

@@ -183,7 +183,7 @@ def _launches(analysis: Analysis) -> dict[str, Any]:
 def _calls(analysis: Analysis) -> list[dict[str, Any]]:
     """Calls by base name, most time first."""
     trace = analysis.trace
-    rows_inside = analysis.begins_inside("calls")
+    rows_inside = analysis.begins_inside("calls") & (trace.array("calls", "name") >= 0)
     name = trace.array("calls", "name")[rows_inside]
     length = (analysis.call_end - trace.array("calls", "start_ns"))[rows_inside]
     call_kind = analysis.call_kind[rows_inside]
@@ -211,7 +211,7 @@ def _copies(analysis: Analysis) -> list[dict[str, Any]]:
     inside = analysis.begins_inside("copies")
     kind, src, dst = (trace.array("copies", c)[inside].astype(np.int64) for c in ("kind", "src_kind", "dst_kind"))
     key = (kind * 16 + src) * 16 + dst
-    size, length = (np.maximum(trace.array("copies", c)[inside], 0) for c in ("bytes", "dur_ns"))
+    size, length = trace.array("copies", "bytes")[inside], trace.array("copies", "dur_ns")[inside]
     out = []
     for value in np.unique(key).tolist():
         rows = key == value
@@ -221,7 +221,7 @@ def _copies(analysis: Analysis) -> list[dict[str, Any]]:
                 "src": MEMORY_KINDS[(value >> 4) & 15],
                 "dst": MEMORY_KINDS[value & 15],
                 "count": int(rows.sum()),
-                "bytes": int(size[rows].sum()),
+                "bytes": int(size[rows & (size >= 0)].sum()) if (size[rows] >= 0).any() else None,
                 "sum_ns": int(length[rows].sum()),
             }
         )

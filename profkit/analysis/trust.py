@@ -92,8 +92,9 @@ def _row_remarks(analysis: Analysis) -> Iterator[Remark]:
     if orphans:
         yield Remark(
             "warning" if orphans * 50 > len(work) else "note",
-            f"{orphans:,} of {text.count(len(work), 'GPU row')} ({text.percent(orphans / len(work))}) have no recorded "
-            "call: they belong to no stage and no step, and idle time before them has no known cause",
+            f"no call was recorded for {orphans:,} of {text.count(len(work), 'GPU row')} "
+            f"({text.percent(orphans / len(work))}): without it a row belongs to no stage and no step, and idle time "
+            "before it has no known cause",
         )
     flags = np.concatenate([trace.array(name, "flags") for name in DEVICE_TABLES])
     cut = int(((flags & NOT_WHOLE) != 0).sum())
@@ -103,8 +104,8 @@ def _row_remarks(analysis: Analysis) -> Iterator[Remark]:
     if early:
         yield Remark(
             "warning",
-            f"{text.count(early, 'GPU row')} begin before the call that launched them: the clocks of host and GPU "
-            "are not aligned",
+            f"{text.count(early, 'GPU row begins', 'GPU rows begin')} before the call that launched it: the clocks of "
+            "host and GPU are not aligned",
         )
 
 

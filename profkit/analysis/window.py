@@ -57,7 +57,7 @@ def _ns(words: str) -> int:
     match = _TIME.match(words.strip())
     if match is None:
         raise UsageError(f"no time: {words!r}; write a number and a unit ({', '.join(_UNITS)}), as in 1350ms")
-    return int(Decimal(match[1]) * _UNITS[match[2]])
+    return min(int(Decimal(match[1]) * _UNITS[match[2]]), 1 << 62)
 
 
 def _of_steps(trace: Trace, words: str) -> Window:

@@ -83,7 +83,10 @@ def prepare(argv: list[str], commands: dict[str, Command]) -> tuple[list[str], l
 
 def looks_like_path(text: str) -> bool:
     """Whether a first argument that is no command is meant as a file: it exists, or has a separator or a suffix."""
-    return Path(text).exists() or os.sep in text or Path(text).suffix != ""
+    try:
+        return Path(text).exists() or os.sep in text or Path(text).suffix != ""
+    except (OSError, ValueError):  # too long, or with a NUL: no command either, so the error should speak of a file
+        return True
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,12 +32,16 @@ def open_trace(path: str | Path) -> Trace:
     """
     path = Path(path)
     try:
-        head = b"" if path.is_dir() else _head(path)
+        mode = path.stat().st_mode
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise InputError(f"{path}: no regular file: write what it gives to one first")
+        folder = stat.S_ISDIR(mode)
+        head = b"" if folder else _head(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    if not path.is_dir() and not head:
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', error)}") from None
+    if not folder and not head:
         raise InputError(f"{path}: the file is empty")
     readers = discover("profkit.ingest", "READER", Reader)
     for reader in readers.values():

@@ -71,6 +71,20 @@ def needs_calls(analysis: Analysis) -> str:
     return analysis.trace.why_missing("calls") or "no CUDA calls were recorded"
 
 
+def needs_joined_work(analysis: Analysis) -> str:
+    """Why no GPU work can be traced back to a call, "" if some can."""
+    if (analysis.work.call >= 0).any():
+        return ""
+    return "no GPU row could be joined to the call that submitted it"
+
+
+def needs_owned_work(analysis: Analysis) -> str:
+    """Why GPU rows cannot be given to processes, "" if all can."""
+    if (analysis.work.process >= 0).all():
+        return ""
+    return "the trace does not say which process some of its GPU rows belong to"
+
+
 def needs_steps(analysis: Analysis) -> str:
     """Why there are no steps, "" if there are some."""
     if len(analysis.steps):

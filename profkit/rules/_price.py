@@ -7,10 +7,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.model import Finding
-from profkit.schema import STEP_KINDS
+from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
 CRITICAL_SHARE = 0.10
@@ -22,36 +23,50 @@ def constants() -> dict[str, Any]:
     return tomllib.loads(files("profkit.rules").joinpath("constants.toml").read_text("utf-8"))
 
 
-def priced(analysis: Analysis, *, cost_ns: int, saving_ns: int, device: int | None = None, **rest: Any) -> Finding:
-    """A Finding with its prices: per counted step against the median period; without steps against the window.
+def priced(
+    analysis: Analysis,
+    *,
+    cost: Ints,
+    saving: Ints | int,
+    step: Ints,
+    device: int | None = None,
+    **rest: Any,
+) -> Finding:
+    """A Finding with its prices.
 
-    What is lost on one ``device`` is divided by the steps of the processes that work on it. A saving of -1 is not
-    known: it has no share, and is a warning if the cost is 10 % of the window.
+    ``cost`` is what each piece (a gap, a copy, a wait) takes, ns, and ``step`` the step that it belongs to; ``saving``
+    what a fix gives back of each, or of all. Per step is what falls into counted steps of the main kind, over their
+    number, against their median period; where one piece is longer than such a step, against their mean. What is lost on
+    one ``device`` is divided by the steps of the processes that work on it. Without steps the share is of the window.
+    A saving of -1 is not known: it has no share, and is a warning if the cost is 10 % of the window.
     """
-    if saving_ns < 0:
-        large = analysis.window is not None and cost_ns >= CRITICAL_SHARE * analysis.window.dur_ns
+    cost_ns = int(cost.sum())
+    window = analysis.window.dur_ns if analysis.window else 0
+    if isinstance(saving, int) and saving < 0:
+        large = cost_ns >= CRITICAL_SHARE * window
         return Finding(**rest, cost_ns=cost_ns, severity="warning" if large else "info")
-    of_steps = analysis.steps if device is None else analysis.steps_of_device(device)
-    kind_code, period = of_steps.main_kind(), of_steps.median_period()
-    steps = int((of_steps.counted & (of_steps.kind == kind_code)).sum()) if kind_code is not None else 0
-    if steps and period and kind_code is not None:
-        kind = (*STEP_KINDS[:3], "profiler")[kind_code]
-        cost, saving = _per(cost_ns, steps), _per(saving_ns, steps)
-        # Long waits of a few steps, shared out over all, can be more than the median step has.
-        share: float | None = min(saving / period, 1.0)
-        share_of = f"the median {kind} step ({text.count(steps, 'step')})"
-    else:
-        window = analysis.window.dur_ns if analysis.window else 0
-        cost = saving = -1
-        share, share_of = (saving_ns / window if window else None), "the window"
+    # A fix cannot give back more than the fault costs.
+    saving_ns = min(saving if isinstance(saving, int) else int(saving.sum()), cost_ns)
+    steps = analysis.counted_steps(device)
+    inside = np.flatnonzero((step >= 0) & steps.mask[np.maximum(step, 0)]) if len(steps.mask) else step[:0]
+    if not len(inside) or not steps.count:
+        share = saving_ns / window if window else None
+        return Finding(
+            **rest, cost_ns=cost_ns, saving_ns=saving_ns, share=share, share_of="the window", severity=severity(share)
+        )
+    cost_in = int(cost[inside].sum())
+    saving_in = saving_ns * cost_in // max(cost_ns, 1) if isinstance(saving, int) else int(saving[inside].sum())
+    per_step = _per(saving_in, steps.count)
+    mean = per_step > steps.median_ns
+    share = saving_in / steps.total_ns if mean else per_step / steps.median_ns
     return Finding(
         **rest,
         cost_ns=cost_ns,
         saving_ns=saving_ns,
-        cost_ns_per_step=cost,
-        saving_ns_per_step=saving,
+        cost_ns_per_step=_per(cost_in, steps.count),
+        saving_ns_per_step=per_step,
         share=share,
-        share_of=share_of,
+        share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",
         severity=severity(share),
     )
 

@@ -28,7 +28,7 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Finding, Trace, Window, evidence
-from profkit.rules import Rule, needs_all, needs_calls
+from profkit.rules import Rule, needs_all, needs_calls, needs_owned_work
 from profkit.testing import build_trace, call, launch
 
 
@@ -38,8 +38,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     process = trace.array("calls", "process")
     launches = np.flatnonzero(analysis.launch_calls & (process >= 0))
     lost = launches[~recorded[process[launches]]]
-    # Device rows that no process could be found for belong to someone: then nothing is known to be lost.
-    if not len(lost) or (analysis.work.process < 0).any():
+    if not len(lost):
         return
     callers, count = np.unique(process[lost], return_counts=True)
     everyone = np.unique(process[launches])
@@ -101,7 +100,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK502",
     title="Calls but no GPU rows",
-    unmet=needs_all(needs_calls, _launches),
+    unmet=needs_all(needs_calls, _launches, needs_owned_work),
     check=check,
     advice=(
         "Run profkit doctor; check for a second profiler, forked workers (use spawn, or "

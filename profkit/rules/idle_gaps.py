@@ -83,8 +83,9 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     return priced(
         analysis,
         device=device,
-        cost_ns=cost,
-        saving_ns=sum(causes[cause] for cause in OWN_WORK) if explained else -1,
+        cost=idle.length[rows],
+        saving=sum((idle.parts[cause][rows] for cause in OWN_WORK), np.zeros(len(rows), np.int64)) if explained else -1,
+        step=analysis.steps.of_work[idle.ends_at[rows]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:gaps:",

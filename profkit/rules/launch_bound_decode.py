@@ -40,7 +40,7 @@ from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.arrays import distinct
 from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
 from profkit.rules._price import constants, priced
 from profkit.testing import build_trace, launch, span
 
@@ -50,26 +50,35 @@ LONGEST_START_NS = 20_000
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
-    idle, steps = analysis.idle, analysis.steps
+    idle = analysis.idle
     paced = launch_paced(analysis)
-    in_decode = (steps.kind == DECODE) | (steps.kind == MIXED)
-    if in_decode.any():
-        step = steps.of_work[idle.ends_at] if len(idle) else np.zeros(0, np.int64)
-        paced &= (step >= 0) & in_decode[np.maximum(step, 0)]
-        count = int(in_decode.sum())
-        total = int(steps.period[in_decode & (steps.period >= 0)].sum())
-    else:
-        count, total = 0, analysis.window.dur_ns if analysis.window else 0
     for device in np.unique(idle.device[paced]).tolist():
+        decode = _decode_steps(analysis, int(device))
         mine = paced & (idle.device == device)
+        if decode.any():
+            step = analysis.steps.of_work[idle.ends_at]
+            mine &= (step >= 0) & decode[np.maximum(step, 0)]
+            period = analysis.steps.period[decode]
+            total = int(period[period >= 0].sum())
+        else:
+            total = analysis.window.dur_ns if analysis.window else 0
         cost = int(idle.length[mine].sum())
-        if total and cost >= SMALLEST_SHARE * total and _starts_at_once(analysis, int(device), count):
-            yield _finding(analysis, int(device), mine, cost, total, count)
+        if total and cost >= SMALLEST_SHARE * total and _starts_at_once(analysis, int(device), decode):
+            yield _finding(analysis, int(device), mine, total, decode)
 
 
-def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int, steps: int) -> Finding:
+def _decode_steps(analysis: Analysis, device: int) -> Mask:
+    """Steps that decode, of the processes that work on a device."""
+    steps = analysis.steps
+    mine = np.isin(steps.process, np.unique(analysis.work.process[analysis.work.device == device]))
+    mask: Mask = mine & ((steps.kind == DECODE) | (steps.kind == MIXED))
+    return mask
+
+
+def _finding(analysis: Analysis, device: int, mine: Mask, total: int, decode: Mask) -> Finding:
     idle, work = analysis.idle, analysis.work
-    kernels = _kernels(analysis, device, steps)
+    steps, cost = int(decode.sum()), int(idle.length[mine].sum())
+    kernels = _kernels(analysis, device, decode)
     calls = distinct(work.call[kernels])
     graph = constants()["graph_launch"]
     replays = max(steps, 1)
@@ -81,8 +90,9 @@ def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int,
     return priced(
         analysis,
         device=device,
-        cost_ns=cost,
-        saving_ns=saving,
+        cost=idle.length[mine],
+        saving=saving,
+        step=analysis.steps.of_work[idle.ends_at[mine]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:decode:" if steps else f"{RULE.code}:{device}:window:",
@@ -114,22 +124,21 @@ def _finding(analysis: Analysis, device: int, mine: Mask, cost: int, total: int,
     )
 
 
-def _starts_at_once(analysis: Analysis, device: int, steps: int) -> bool:
+def _starts_at_once(analysis: Analysis, device: int, decode: Mask) -> bool:
     """Whether most kernels start as soon as they are launched: else a queue stands, and the GPU sets the pace."""
-    kernels = _kernels(analysis, device, steps)
+    kernels = _kernels(analysis, device, decode)
     wait = analysis.work.start[kernels] - analysis.call_end[analysis.work.call[kernels]]
     return (percentile(wait, 50) or 0) <= LONGEST_START_NS
 
 
-def _kernels(analysis: Analysis, device: int, steps: int) -> Ints:
+def _kernels(analysis: Analysis, device: int, decode: Mask) -> Ints:
     """Device rows that a kernel launch (no graph launch) caused: in decode steps, or all."""
     work = analysis.work
     keep = (work.device == device) & (work.table == 0) & (work.call >= 0)
     keep &= analysis.call_kind[np.maximum(work.call, 0)] == LAUNCH
-    if steps:
+    if decode.any():
         step = analysis.steps.of_work
-        kind = analysis.steps.kind[np.maximum(step, 0)]
-        keep &= (step >= 0) & ((kind == DECODE) | (kind == MIXED))
+        keep &= (step >= 0) & decode[np.maximum(step, 0)]
     return np.flatnonzero(keep)
 
 
@@ -182,7 +191,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK201",
     title="Launch-bound decode",
-    unmet=needs_all(needs_gpu_rows, needs_calls, _judged),
+    unmet=needs_all(needs_gpu_rows, needs_calls, _judged, needs_joined_work),
     check=check,
     advice="Replay the decode step as one CUDA graph (or torch.compile mode='reduce-overhead'); fuse small kernels.",
     fires=fires,

@@ -9,10 +9,10 @@ Why it costs time
     return before the data are staged (H2D) or there (D2H): asynchronous in name only, it stops the host.
 
 How the cost is computed
-    cost: the host time inside these calls. saving: for each copy of more than 64 kB its length on the GPU minus bytes
-    over the published pinned rate (PCIe 5 or 4 by the GPU's name, see the facts), never below 0: what pinned memory
-    alone gives back. A smaller copy takes the same time either way. Whether a call blocked is read from its end against
-    the end of the copy.
+    cost: for each copy the longer of its call on the host and itself on the GPU. saving: for each copy of more than
+    64 kB its length on the GPU minus bytes over the published pinned rate (PCIe 5 or 4 by the GPU's name, see the
+    facts), never below 0: what pinned memory alone gives back. A smaller copy takes the same time either way. Whether a
+    call blocked is read from its end against the end of the copy.
 
 What to do
     Allocate the host side once, pinned (pin_memory=True), and reuse it; pinning a fresh buffer for each copy costs more
@@ -81,8 +81,9 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     return priced(
         analysis,
         device=device,
-        cost_ns=int(host.sum()),
-        saving_ns=int(np.maximum(length - ideal, 0)[size > _SMALL_BYTES].sum()),
+        cost=np.maximum(host, length),
+        saving=np.where(size > _SMALL_BYTES, np.maximum(length - ideal, 0), 0),
+        step=analysis.steps.of_work[rows],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:{word}:",
@@ -165,6 +166,14 @@ def _memory_kinds(analysis: Analysis) -> str:
     return ""
 
 
+def _copies_joined(analysis: Analysis) -> str:
+    """Copies without their calls cannot be judged; a trace without copies has nothing to judge."""
+    copies = analysis.work.table == COPIES
+    if not copies.any() or (analysis.work.call[copies] >= 0).any():
+        return ""
+    return "no copy could be joined to the call that submitted it"
+
+
 def _copy_rows(kind: str, src: str, dst: str, count: int = 3) -> list[Row]:
     rows = []
     for i in range(count):
@@ -187,7 +196,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK301",
     title="Pageable copy through an async call",
-    unmet=needs_all(needs_gpu_rows, _memory_kinds, needs_calls),
+    unmet=needs_all(needs_gpu_rows, _memory_kinds, needs_calls, _copies_joined),
     check=check,
     advice="Allocate the host buffer once with pin_memory=True and reuse it; then non_blocking=True is truly so.",
     fires=fires,

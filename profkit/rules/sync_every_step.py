@@ -34,7 +34,7 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Finding, Ints, Trace, Window, evidence
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_steps
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work, needs_steps
 from profkit.rules._price import priced
 from profkit.testing import build_trace, call, launch, span
 
@@ -84,8 +84,9 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
         )
     return priced(
         analysis,
-        cost_ns=time.waited,
-        saving_ns=time.drained,
+        cost=_shared_out(waits.end - waits.start, time.waited),
+        saving=time.drained,
+        step=waits.step,
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:steps:",
@@ -136,6 +137,13 @@ def _callers(trace: Trace, calls: Ints) -> list[str]:
     return out
 
 
+def _shared_out(parts: Ints, total: int) -> Ints:
+    """Waits that overlap are counted once: their lengths, scaled so that they add up to the total."""
+    added = max(int(parts.sum()), 1)
+    edges = np.concatenate(([0], np.cumsum(parts))).astype(object) * total // added
+    return np.diff(edges).astype(np.int64)
+
+
 def _counted(syncs: int, waits: int) -> str:
     return text.count(syncs, "synchronisation") if syncs else text.count(waits, "blocking read-back")
 
@@ -168,7 +176,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK303",
     title="Host synchronisation every step",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_steps),
+    unmet=needs_all(needs_gpu_rows, needs_calls, needs_owned_work, needs_steps),
     check=check,
     advice="Keep the sampled token on the GPU; read it back through pinned memory one step later, or every few steps.",
     fires=fires,

@@ -35,12 +35,12 @@ def test_B21_no_correlation_ids(kineto: Any, check: Any) -> None:
     seen = check(path)
 
     assert (seen.device["busy_ns"], seen.device["idle_ns"]) == (132_000, 90_000)
-    assert seen.copies() == {("h2d", "unknown", "unknown"): (1, 0, 32_000)}
+    assert seen.copies() == {("h2d", "unknown", "unknown"): (1, None, 32_000)}
     assert open_trace(path).array("copies", "bytes").tolist() == [-1]
     assert seen.summary["launches"]["queue_wait_ns"] is None
     assert seen.findings("PK301") == []
-    (warning,) = [text for text in seen.document["trace"]["warnings"] if "recorded call" in text]
-    assert "2 of 2 GPU rows (100.0 %) have no recorded call" in warning
+    (warning,) = [text for text in seen.document["trace"]["warnings"] if "no call was recorded" in text]
+    assert "no call was recorded for 2 of 2 GPU rows (100.0 %)" in warning
     (note,) = seen.document["trace"]["notes"]
     assert "carry no correlation ids" in note
 

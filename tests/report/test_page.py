@@ -223,7 +223,7 @@ def test_kernels_hidden_in_graphs_are_named_as_such() -> None:
 
 def test_rows_without_a_call_are_counted() -> None:
     words = Page(page_of(build_trace(kernel(0, 100), kernel(200, 100), launch("k", at=300, start=320, dur=9)))).words
-    assert "2 of 3 GPU rows (66.7 %) have no recorded call" in words
+    assert "no call was recorded for 2 of 3 GPU rows (66.7 %)" in words
 
 
 def test_a_rule_that_did_not_run_is_never_among_those_that_found_nothing() -> None:
