@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +60,13 @@ def test_a_share_is_never_over_one() -> None:
             rows += launch("gemm", at=at + 1_000, start=at + 8_000, dur=2_000)
     shares = {f.code: f.share for f in profkit.check(build_trace(*rows, kernel(3_301_000, 1_000))).findings}
     assert 0 < shares["PK201"] <= 1
+
+
+def test_calls_without_a_name(tmp_path: Path) -> None:
+    path = fuzz_sources.write_nsys(tmp_path / "run.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET nameId = 'x'")
+        db.commit()
+    document = json.loads(fuzz_properties.command("check", path, "--json").out)
+    assert document["summary"]["calls"] == []
+    assert "CUPTI_ACTIVITY_KIND_RUNTIME.nameId: 37 values of another type" in " ".join(document["trace"]["warnings"])
