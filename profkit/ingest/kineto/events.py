@@ -27,6 +27,21 @@ _MOST_BORDERS = 2
 _MOST_WITHOUT_EVENT = 256 << 20
 
 _START = re.compile(rb'"traceEvents"\s*:\s*\[')
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+def _depth(text: bytes) -> int:
+    """How many brackets are open at the end of the text; an open string counts as a hundred."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in b"[{":
+            depth += 1
+        elif mark in b"]}":
+            depth -= 1
+        elif len(mark) < 2 or not mark.endswith(b'"'):
+            depth += 100
+    return depth
 
 
 class EventFile:
@@ -88,8 +103,11 @@ class EventFile:
         if not bare.startswith(b"{"):
             raise InputError(f"{self.path}: not a trace: JSON with an object or a list was expected")
         seen = 0
-        while (match := _START.search(head, seen)) is None:
-            seen = max(len(head) - 64, 0)
+        while (match := _START.search(head, seen)) is None or _depth(head[: match.start()]) != 1:
+            if match is not None:  # a list of that name inside another property, or in a text
+                seen = match.end()
+                continue
+            seen = max(len(head) - 64, seen)
             more = next(blocks, b"")
             if not more or len(head) > _MOST_WITHOUT_EVENT:
                 self._refuse(head[mark:])

@@ -90,7 +90,13 @@ def _device_rows(events: list[Complete], lanes: Lanes) -> dict[str, Any]:
     else:
         keys = where
     track = np.fromiter(map(lanes.streams.__getitem__, keys), np.int64, len(keys))
-    return {"track": track, "correlation": _args(events, "correlation"), "process": -1, **_times(events)}
+    return {"track": track, "correlation": _correlation(events), "process": -1, **_times(events)}
+
+
+def _correlation(events: list[Complete]) -> Ints:
+    """Correlation ids; CUPTI counts from 1 and writes 0 for none."""
+    found = _args(events, "correlation")
+    return np.where(found > 0, found, -1)
 
 
 def _dims(events: list[Complete], what: str) -> dict[str, Ints]:
@@ -168,7 +174,7 @@ def add_calls(builder: Builder, lanes: Lanes, events: list[Complete], api: str) 
         api=APIS.index(api),
         track=_tracks(events, lanes),
         process=_processes(events, lanes),
-        correlation=_args(events, "correlation"),
+        correlation=_correlation(events),
         **_times(events),
     )
 

@@ -58,8 +58,10 @@ def _three_digits(text: bytes, n: int) -> Ints | None:
 
 def _low_words(chunk: pa.Array) -> Ints:
     """The unscaled values of a decimal array of scale 3: microseconds with three digits are nanoseconds."""
-    words = np.frombuffer(chunk.buffers()[1], np.int64)[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2]
-    return np.where(chunk.is_null().to_numpy(zero_copy_only=False), ABSENT, words)
+    words = np.frombuffer(chunk.buffers()[1], np.int64)[2 * chunk.offset : 2 * (chunk.offset + len(chunk))]
+    low, high = words[::2], words[1::2]
+    fits = (high == low >> 63) & (np.abs(low) < -ABSENT)
+    return np.where(fits & ~chunk.is_null().to_numpy(zero_copy_only=False), low, ABSENT)
 
 
 def _one(raw: bytes) -> int:
