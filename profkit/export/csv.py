@@ -13,7 +13,7 @@ from profkit.export._tables import write_tables
 
 
 def write(analysis: Analysis, target: Path) -> None:
-    """Write what is selected of a trace. Texts are always quoted, numbers never, lines end with a line feed."""
+    """Write what is selected of a trace. Texts are quoted where they must be; lines end with a line feed."""
     write_tables(analysis, target, "csv", ".csv", _write_table)
 
 

@@ -378,3 +378,12 @@ def test_every_real_export_answers(path: Path, run: Run) -> None:
     assert count == trace.rows("kernels")
     code, out, err = run("sql", path, "SELECT count(*) AS n FROM kernels", "--format", "csv")
     assert (code, out, err) == (0, f"n\n{count}\n", "")
+
+
+def test_the_questions_of_the_documentation_work(ask: Ask) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sql.md").read_text("utf-8")
+    block = page.split("```sql\n")[1].split("```")[0]
+    queries = [query for query in block.split(";") if query.strip()]
+    assert len(queries) == 4
+    for query in queries:
+        ask(query)
