@@ -20,10 +20,12 @@ def pack(columns: Sequence[Sequence[Array]]) -> list[Ints]:
     keys = [np.zeros(len(part), np.int64) for part in columns[0]]
     width = 1
     for column in columns:
-        parts = [np.asarray(part, np.int64) for part in column]
+        parts: list[Array] = list(column)
         filled = [part for part in parts if len(part)]
         low = min((int(part.min()) for part in filled), default=0)
         span = max((int(part.max()) for part in filled), default=0) - low + 1
+        if span == 1:  # tells no rows apart
+            continue
         if width * span >= _LIMIT:
             distinct = np.unique(np.concatenate(parts))
             parts = [np.searchsorted(distinct, part) for part in parts]
@@ -32,7 +34,10 @@ def pack(columns: Sequence[Sequence[Array]]) -> list[Ints]:
             distinct = np.unique(np.concatenate(keys))
             keys = [np.searchsorted(distinct, key) for key in keys]
             width = len(distinct)
-        keys = [key * span + (part - low) for key, part in zip(keys, parts, strict=True)]
+        for key, part in zip(keys, parts, strict=True):  # in place: there may be 10 million rows
+            key *= span
+            key += part
+            key -= low
         width *= span
     return keys
 

@@ -6,7 +6,7 @@ whole, a parent for each span.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -36,6 +36,7 @@ from profkit.schema import (
 _REFERENCES = {"collectives": (("span", "spans"), ("kernel", "kernels"))}
 """Columns that hold a row of another event table: given as its number in the order of adding."""
 
+_CHUNK_ROWS = 1 << 20
 _NESTED_KINDS = [SPAN_KINDS.index(kind) for kind in ("push_pop", "op", "module", "python", "annotation")]
 
 
@@ -367,19 +368,32 @@ def _nest(spans: dict[str, Any]) -> None:
 
 
 def _flag_device_rows(rows: dict[str, Any], calls: dict[str, Any]) -> None:
-    """Mark rows that begin before the call that caused them, and rows that reach into the next one of their stream."""
-    start, end = rows["start_ns"], rows["start_ns"] + rows["dur_ns"]
-    order = np.lexsort((start, rows["track"]))
-    track = rows["track"][order]
-    over = (track[1:] == track[:-1]) & (end[order][:-1] > start[order][1:])
-    rows["flags"][order[:-1][over]] |= FLAG_OVERLAPS_NEXT
+    """Mark rows that begin before the call that caused them, and rows that reach into the next one of their stream.
+
+    The rows are in order of start.
+    """
+    start, track, flags = rows["start_ns"], rows["track"], rows["flags"]
+    few = len(track) and int(track.max()) < 1 << 15  # then numpy counts instead of sorting
+    order = np.argsort(track.astype(np.int16) if few else track, kind="stable")
+    for at in _chunks(len(order) - 1):
+        this, after = order[at], order[at.start + 1 : at.stop + 1]
+        over = (track[this] == track[after]) & (start[this] + rows["dur_ns"][this] > start[after])
+        flags[this[over]] |= FLAG_OVERLAPS_NEXT
+    del order
+    if not len(calls["start_ns"]):
+        return
     call_key, row_key = pack([[calls["process"], rows["process"]], [calls["correlation"], rows["correlation"]]])
-    known = np.flatnonzero(rows["correlation"] >= 0)
-    call = first_match(call_key, row_key[known])
-    early = (
-        (call >= 0) & (start[known] < calls["start_ns"][call]) if len(calls["start_ns"]) else np.zeros(len(known), bool)
-    )
-    rows["flags"][known[early]] |= FLAG_BEFORE_ITS_LAUNCH
+    call = first_match(call_key, row_key)
+    del call_key, row_key
+    for at in _chunks(len(call)):
+        known = (call[at] >= 0) & (rows["correlation"][at] >= 0)
+        early = known & (start[at] < calls["start_ns"][call[at]])
+        flags[at][early] |= FLAG_BEFORE_ITS_LAUNCH
+
+
+def _chunks(n: int) -> Iterator[slice]:
+    """Parts of n rows: what is needed for one of them at a time stays small."""
+    return (slice(low, min(low + _CHUNK_ROWS, n)) for low in range(0, n, _CHUNK_ROWS))
 
 
 def _frozen(table: str, columns: dict[str, Any]) -> pa.Table:

@@ -11,7 +11,7 @@ from profkit.builder import Builder
 from profkit.ingest.nsys.identity import Identity
 from profkit.ingest.nsys.rows import TIMES, absent, event_rows, time_columns
 from profkit.ingest.nsys.source import Source, ints, name_ids, small, string_ids
-from profkit.model import Array, Ints
+from profkit.model import Array
 from profkit.schema import COPY_KINDS, LAUNCH_KINDS, MEMORY_KINDS
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -154,11 +154,12 @@ def _take_common(rows: dict[str, Any], identity: Identity) -> dict[str, Array]:
     return common
 
 
-def _kernel_names(source: Source, builder: Builder, rows: dict[str, Any]) -> Ints:
+def _kernel_names(source: Source, builder: Builder, rows: dict[str, Any]) -> Array:
     """Rows of names, one for each distinct demangled name; the short and the mangled form come along."""
     short = rows.pop("short")
     full = rows.pop("demangled", short)
-    full = np.where(full < 0, short, full)
+    if (full < 0).any():
+        full = np.where(full < 0, short, full)
     mangled = rows.pop("mangled", np.full(len(full), -1, np.int64))
     distinct, first, inverse = numbered(full)
     texts = string_ids(source, [distinct, short[first], mangled[first]])
@@ -167,7 +168,7 @@ def _kernel_names(source: Source, builder: Builder, rows: dict[str, Any]) -> Int
         builder.names.kernel(texts[int(f)], texts[int(short[i])], texts[int(mangled[i])])
         for f, i in zip(distinct.tolist(), first.tolist(), strict=True)
     ]
-    return np.asarray(codes, np.int64)[inverse]
+    return np.asarray(codes, np.int32)[inverse]
 
 
 def _coded(values: Array | None, codes: list[int], n: int, fallback: int = -1) -> Array:

@@ -78,12 +78,12 @@ _OVERHEADS = {
 _SYNC_BY_TYPE = {1: "event", 2: "stream_wait", 3: "stream", 4: "context"}
 
 
-def name_codes(source: Source, builder: Builder, ids: Array) -> Ints:
+def name_codes(source: Source, builder: Builder, ids: Array) -> Array:
     """Rows of names for StringIds ids, -1 where absent."""
     distinct, _, inverse = numbered(ids)
     texts = string_ids(source, [distinct])
     known = distinct != -1
-    rows = np.full(len(distinct), -1, np.int64)
+    rows = np.full(len(distinct), -1, np.int32)
     rows[known] = builder.names.rows([texts[i] for i in distinct[known].tolist()])
     return rows[inverse]
 
@@ -195,7 +195,7 @@ def _without_none(values: Array) -> Array:
     return np.where(values == NONE_32, -1, values)
 
 
-def _calls_of(builder: Builder, process: Ints, correlation: Array) -> tuple[Ints, Ints]:
+def _calls_of(builder: Builder, process: Array, correlation: Array) -> tuple[Ints, Ints]:
     """Name and track of the call of each (process, correlation), -1 where it was not recorded."""
     calls = builder.columns("calls", ("process", "correlation", "name", "track"))
     keys, asked = pack([[calls["process"], process], [calls["correlation"], correlation]])

@@ -65,7 +65,7 @@ class Identity:
             world_size=max(self._ranks.values()) + 1 if key in self._ranks else -1,
         )
 
-    def processes(self, global_ids: Array) -> Ints:
+    def processes(self, global_ids: Array) -> Array:
         """Rows of processes for packed ids, -1 where the id is absent."""
         return _map_distinct(global_ids & PROCESS_MASK, lambda g: -1 if g == PROCESS_MASK else self.process(g))
 
@@ -99,15 +99,15 @@ class Identity:
             **_gpu_facts(info),
         )
 
-    def stream_tracks(self, rows: Mapping[str, Any]) -> tuple[Ints, Ints]:
+    def stream_tracks(self, rows: Mapping[str, Any]) -> tuple[Array, Array]:
         """(track, process) a row, for device rows with globalPid, deviceId, contextId, greenContextId and streamId."""
         nowhere = np.full(len(rows["start"]), -1, np.int64)
         columns = [
             rows.get(name, nowhere) for name in ("globalPid", "deviceId", "contextId", "greenContextId", "streamId")
         ]
         _, first, inverse = numbered(key_of(*columns))
-        tracks = np.empty(len(first), np.int64)
-        owners = np.empty(len(first), np.int64)
+        tracks = np.empty(len(first), np.int32)
+        owners = np.empty(len(first), np.int32)
         for i, row in enumerate(first.tolist()):
             pid, ordinal, context, green, stream = (int(column[row]) for column in columns)
             owners[i] = self.process(pid) if pid != -1 else -1
@@ -147,7 +147,7 @@ class Identity:
         """A name that the program gave a thread; nsys's own name of it comes first."""
         self._thread_names.setdefault(global_tid, name)
 
-    def threads(self, global_tids: Array) -> Ints:
+    def threads(self, global_tids: Array) -> Array:
         """Rows of tracks for packed thread ids, -1 where the id is absent."""
         return _map_distinct(global_tids, lambda g: -1 if g == -1 else self.thread(g))
 
@@ -208,10 +208,10 @@ def _gpu_facts(info: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _map_distinct(values: Array, function: Any) -> Ints:
+def _map_distinct(values: Array, function: Any) -> Array:
     distinct, _, inverse = numbered(values)
-    rows = np.fromiter((function(int(value)) for value in distinct), np.int64, len(distinct))
-    return rows[inverse] if len(values) else np.zeros(0, np.int64)
+    rows = np.fromiter((function(int(value)) for value in distinct), np.int32, len(distinct))
+    return rows[inverse] if len(values) else np.zeros(0, np.int32)
 
 
 def whole(value: Any) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profkit.ingest.nsys.source import NO_INT, Column, Source, times
+from profkit.ingest.nsys.source import Column, Source, times
 from profkit.schema import FLAG_OPEN_END, FLAG_REPAIRED
 
 TIMES = {"start": times("start", required=True), "end": times("end", required=True)}
@@ -27,8 +27,7 @@ def event_rows(source: Source, table: str, wanted: Mapping[str, Column]) -> dict
     rows = source.fetch(table, wanted)
     if rows is None or not len(rows["start"]):
         return None
-    start, end = rows["start"], rows.pop("end", rows["start"])
-    rows["end"] = end
+    start, end = rows["start"], rows.setdefault("end", rows["start"])
     if int(start.min()) <= -LATEST_NS or max(int(start.max()), int(end.max())) >= LATEST_NS:
         sound = (start > -LATEST_NS) & (start < LATEST_NS) & (end < LATEST_NS)
         rows = keep_rows(rows, sound)
@@ -36,7 +35,8 @@ def event_rows(source: Source, table: str, wanted: Mapping[str, Column]) -> dict
     start, end = rows["start"], rows.pop("end")
     # NULL in current exports; those that know no NULL write 0, and so do graph rows of a capture that was cut.
     is_open = (end <= -LATEST_NS) | ((end == 0) & (start > 0))
-    dur = np.where(is_open, -1, np.where(end <= -LATEST_NS, 0, end) - start)
+    dur = np.subtract(end, start, out=end if end is not start else None)
+    dur[is_open] = -1
     flags = np.zeros(len(start), np.int32)
     backwards = (dur < 0) & ~is_open
     if backwards.any():
@@ -66,6 +66,3 @@ def time_columns(rows: Mapping[str, Any]) -> dict[str, Any]:
 def absent(rows: Mapping[str, Any], value: int = -1) -> Any:
     """A column of ``value`` as long as the rows."""
     return np.full(len(rows["start"]), value, np.int64)
-
-
-__all__ = ["LATEST_NS", "NO_INT", "POINT", "TIMES", "absent", "event_rows", "keep_rows", "time_columns"]

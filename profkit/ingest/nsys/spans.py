@@ -141,7 +141,7 @@ def add_spans(builder: Builder, **columns: Any) -> None:
     builder.add("spans", **columns)
 
 
-def _names(source: Source, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Ints:
+def _names(source: Source, builder: Builder, inline: pa.ChunkedArray | None, text_id: Array) -> Array:
     """Rows of names: the inline text, else the registered string, else ``<unknown #id>``."""
     out = name_codes(source, builder, text_id)
     if inline is not None:

@@ -7,11 +7,13 @@ with that check in SQL, and the rows that do not fit are counted in a warning.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from profkit.errors import InputError
+from profkit.ingest.nsys.buffers import Buffer, OtherType, gathered, make_buffers
 from profkit.ingest.nsys.source import (
     Column,
     DamagedTable,
@@ -29,7 +32,6 @@ from profkit.ingest.nsys.source import (
     find_columns,
     ints,
     leave_out,
-    narrow,
     ordered_strings,
     texts,
 )
@@ -40,6 +42,7 @@ BATCH_ROWS = 65_536
 _MOST_THREADS = 4
 _FEWEST_ROWS_TO_SPLIT = 200_000
 _SAMPLE_ROWS = 1_000
+_FEWEST_BYTES_A_ROW = 8
 
 
 class SqliteSource:
@@ -97,7 +100,7 @@ class SqliteSource:
             found = {key: value for key, value in found.items() if value[0] not in empty}
         try:
             return self._collect_parts(table, found, parts, checked=False)
-        except _OtherType:
+        except OtherType:
             self._warn_types(table, found)
             return self._collect_parts(table, found, parts, checked=True)
 
@@ -112,38 +115,46 @@ class SqliteSource:
         return ordered_strings(table["id"], table["value"])
 
     def _collect_parts(
-        self, table: str, found: dict[str, tuple[str, Column]], parts: list[str], checked: bool
+        self, table: str, found: dict[str, tuple[str, Column]], parts: list[_Part], checked: bool
     ) -> dict[str, Any]:
         """Each part in a thread and a connection of its own: the work is done outside of the interpreter's lock."""
-        queries = [_select(table, found, checked) + where for where in parts]
-        lost: dict[str, int] = dict.fromkeys(found, 0)
-        if len(queries) == 1:
-            out = _collect(found, self._batches(table, queries[0]), lost)
+        columns = {key: column for key, (_, column) in found.items()}
+        select = _select(table, found, checked)
+        if len(parts) == 1:
+            whole: dict[str, Array] = {}
+            buffers = [Buffer(columns)]
+            self._fill(table, select, buffers[0])
         else:
-            with ThreadPoolExecutor(len(queries)) as pool:
-                out = _joined(list(pool.map(lambda q: _collect(found, self._batches(table, q), lost), queries)))
-        for key, count in lost.items():
-            if count:
-                self.warnings.append(f"{table}.{found[key][0]}: {count} values beyond 32 bits were read as absent")
-        return out
+            whole, buffers = make_buffers(columns, [part.most_rows for part in parts])
+            with ThreadPoolExecutor(len(parts)) as pool:
+                list(pool.map(lambda i: self._fill(table, select + parts[i].where, buffers[i]), range(len(parts))))
+        for key, (name, _) in found.items():
+            if lost := sum(buffer.lost[key] for buffer in buffers):
+                self.warnings.append(f"{table}.{name}: {lost} values beyond 32 bits were read as absent")
+        return gathered(columns, whole, buffers)
 
-    def _parts(self, table: str) -> list[str]:
-        """Conditions that cut a large table into ranges of rowid, one a core; one empty condition for a small one."""
+    def _fill(self, table: str, sql: str, buffer: Buffer) -> None:
+        for batch in self._batches(table, sql):
+            buffer.append(batch)
+
+    def _parts(self, table: str) -> list[_Part]:
+        """A large table as ranges of rowid, one a core; a small one, or one without rowid, as one part."""
         cores = min(os.cpu_count() or 1, _MOST_THREADS)
         if cores == 1:
-            return [""]
+            return [_Part()]
         try:
             with self._sqlite(table) as db:
                 low, high = db.execute(f'SELECT min(rowid), max(rowid) FROM "{_quoted(table)}"').fetchone()
         except InputError:  # a view or a table without rowid; damage shows when the rows are read
-            return [""]
-        if not isinstance(low, int) or not isinstance(high, int) or high - low < _FEWEST_ROWS_TO_SPLIT:
-            return [""]
-        edges = [low + (high - low + 1) * i // cores for i in range(1, cores)]
-        ends = ["", *(f"rowid >= {edge}" for edge in edges)], [*(f"rowid < {edge}" for edge in edges), ""]
-        return [" WHERE " + " AND ".join(filter(None, pair)) for pair in zip(*ends, strict=True)]
+            return [_Part()]
+        # Rows of a sparse range would not fill the memory that is set aside for them.
+        most = self.path.stat().st_size // _FEWEST_BYTES_A_ROW
+        if not isinstance(low, int) or not isinstance(high, int) or not _FEWEST_ROWS_TO_SPLIT <= high - low < most:
+            return [_Part()]
+        edges = [low + (high - low + 1) * i // cores for i in range(cores + 1)]
+        return [_Part(f" WHERE rowid >= {a} AND rowid < {b}", b - a) for a, b in itertools.pairwise(edges)]
 
-    def _empty_columns(self, table: str, names: list[str], parts: list[str]) -> set[str]:
+    def _empty_columns(self, table: str, names: list[str], parts: list[_Part]) -> set[str]:
         """Which columns of a large table hold nothing but NULL: an export has many, and reading one takes as long as
         reading a full one. Looked for in the first rows, then proven over all of them."""
         terms = ", ".join(f'max("{_quoted(name)}" IS NOT NULL)' for name in names)
@@ -155,9 +166,9 @@ class SqliteSource:
             return set()
         used = " OR ".join(f'"{_quoted(name)}" IS NOT NULL' for name in empty)
 
-        def uses(part: str) -> bool:
+        def uses(part: _Part) -> bool:
             with self._sqlite(table) as db:
-                return db.execute(f"SELECT 1 FROM {source}{part} AND ({used}) LIMIT 1").fetchone() is not None
+                return db.execute(f"SELECT 1 FROM {source}{part.where} AND ({used}) LIMIT 1").fetchone() is not None
 
         with ThreadPoolExecutor(len(parts)) as pool:
             return set() if any(pool.map(uses, parts)) else set(empty)
@@ -175,7 +186,7 @@ class SqliteSource:
                 yield from pa.RecordBatchReader._import_from_c(handle.address)
         except (OSError, UnicodeDecodeError, adbc.Error) as error:
             if "Type mismatch" in str(error):
-                raise _OtherType from None
+                raise OtherType from None
             raise self._named(table, error) from None
 
     def _warn_types(self, table: str, found: dict[str, tuple[str, Column]]) -> None:
@@ -212,12 +223,15 @@ class SqliteSource:
         return DamagedTable(table, f"{self.path}: {where}: {text}")
 
 
-class _OtherType(Exception):  # noqa: N818 - control flow, never shown
-    """A column holds a value of another type than its first rows had."""
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of a table: a condition, and how many there can be (0: not known)."""
+
+    where: str = ""
+    most_rows: int = 0
 
 
 _TYPES = {"int": "'integer'", "name": "'integer'", "float": "'real', 'integer'"}
-_ARROW = {"int": pa.int64(), "name": pa.int64(), "float": pa.float64(), "text": pa.binary()}
 
 
 def _quoted(name: str) -> str:
@@ -242,41 +256,3 @@ def _select(table: str, found: dict[str, tuple[str, Column]], checked: bool) -> 
                 term = f"CASE WHEN typeof({source}) = 'integer' THEN {source} ELSE {column.null} END"
         terms.append(f'{term} AS "{key}"')
     return f'SELECT {", ".join(terms) or "1"} FROM "{_quoted(table)}"'
-
-
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Columns of the parts one behind the other; each part is let go as soon as its column is copied."""
-    out: dict[str, Any] = {}
-    for key in list(parts[0]):
-        values = [part.pop(key) for part in parts]
-        if isinstance(values[0], pa.ChunkedArray):
-            out[key] = pa.chunked_array([chunk for value in values for chunk in value.chunks], pa.binary())
-        else:
-            out[key] = np.concatenate(values)
-    return out
-
-
-def _collect(
-    found: dict[str, tuple[str, Column]], batches: Iterator[pa.RecordBatch], lost: dict[str, int]
-) -> dict[str, Any]:
-    """Batches into one array a column; a batch is narrowed before the next one is read, to keep the peak low."""
-    parts: dict[str, list[Any]] = {key: [] for key in found}
-    for batch in batches:
-        for key, (_, column) in found.items():
-            values = batch.column(batch.schema.get_field_index(key))
-            if batch.num_rows and values.type != _ARROW[column.kind]:
-                raise _OtherType
-            if column.kind == "text":
-                parts[key].append(values)
-            else:
-                part, count = narrow(values.to_numpy(zero_copy_only=False), column)
-                parts[key].append(part if part.dtype == np.int32 else part.copy())
-                lost[key] += count
-    out: dict[str, Any] = {}
-    for key, (_, column) in found.items():
-        if column.kind == "text":
-            out[key] = pa.chunked_array(parts[key], pa.binary())
-        else:
-            out[key] = np.concatenate(parts[key]) if parts[key] else np.zeros(0, column.dtype)
-        parts[key] = []
-    return out
