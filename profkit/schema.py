@@ -462,5 +462,7 @@ TABLES: dict[str, Table] = {table.name: table for table in _ALL}
 EVENT_TABLES = tuple(table.name for table in _ALL if table.kind == "event")
 CAPTURE_TABLES = tuple(name for name in EVENT_TABLES if name != "graph_events")
 """Event tables whose rows lie inside the capture; a graph that is launched in it may have been made long before."""
+OPTIONAL_TABLES = ("gpu_events", "allocs", "counters", "samples", "sched")
+"""Tables that profilers fill only when asked to: most captures lack them."""
 DEVICE_TABLES = ("kernels", "copies", "graphs")
 """Event tables whose rows are work of a device."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from profkit import text
 from profkit.model import CheckResult, Finding
+from profkit.schema import OPTIONAL_TABLES
 
 _UNEVEN = 0.75
 """A device below this part of the mean busy share is named."""
@@ -95,7 +96,10 @@ def check_text(result: CheckResult, width: int = 0) -> str:
         *_idle_lines(summary),
     ]
     source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
-    remarks = [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(result.trace["missing"]).items()]
+    missing, optional = dict(result.trace["missing"]), [t for t in OPTIONAL_TABLES if t in result.trace["missing"]]
+    usual = {table: reason for table, reason in missing.items() if table not in optional}
+    remarks = [f"no {', '.join(tables)}: {reason}" for reason, tables in _by_reason(usual).items()]
+    remarks += [f"not recorded: {', '.join(optional)} (check --json says why)"] if optional else []
     remarks += [f"warning: {warning}" for warning in result.trace["warnings"]]
     remarks += [f"note: {note}" for note in result.trace["notes"]]
     remarks.append(f"from {source}, {text.ns(result.trace['span_ns'])} of capture")
