@@ -51,7 +51,9 @@ def size(value: int | None) -> str:
 
 def rate(num_bytes: int | None, dur_ns: int) -> str:
     """Bytes over a time, decimal units: 11.3 GB/s, 3.33 MB/s; n/a where the time is 0."""
-    return "n/a" if dur_ns <= 0 or num_bytes is None or num_bytes < 0 else f"{size(round(num_bytes * 1_000_000_000 / dur_ns))}/s"
+    if dur_ns <= 0 or num_bytes is None or num_bytes < 0:
+        return "n/a"
+    return f"{size(round(num_bytes * 1_000_000_000 / dur_ns))}/s"
 
 
 def percent(share: float | None) -> str:

@@ -161,7 +161,8 @@ class Figure:
             self._front.append(f'<g transform="{place}">{"".join(paths)}</g>')
 
     def _at(self, time: Array | int) -> Array:
-        position: Array = LABEL_WIDTH + (np.asarray(time) - self.window.start_ns) * (PLOT_WIDTH / max(self.window.dur_ns, 1))
+        scale = PLOT_WIDTH / max(self.window.dur_ns, 1)
+        position: Array = LABEL_WIDTH + (np.asarray(time) - self.window.start_ns) * scale
         return position
 
     def _x(self, time: int) -> str:

@@ -38,7 +38,8 @@ def loop(
 ) -> None:
     """Run the reference inference loop.
 
-    A compact Llama-style decoder with random weights, each stage inside its profkit range. The last line of stdout is one line of JSON.
+    A compact Llama-style decoder with random weights, each stage inside its profkit range. The last line of
+    stdout is one line of JSON.
     """
     _require_torch()
     from profkit.loop.config import Settings
