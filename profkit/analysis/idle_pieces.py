@@ -66,7 +66,10 @@ def _edges(analysis: Analysis, causes: list[str]) -> Pieces:
         assert analysis.window is not None
         mine = (work.device == device) & (work.end > work.start)
         gaps = device_gaps(work, analysis.window, device)
-        first, last = (int(work.start[mine][0]), int(work.end[mine].max())) if mine.any() else (int(gaps.end[0]), 0)
+        if mine.any():
+            first, last = int(work.start[mine][0]), int(work.end[mine].max())
+        else:  # rows without a length: all of the window is start-up
+            first, last = analysis.window.end_ns, analysis.window.end_ns
         for name, keep in (("startup", gaps.end <= first), ("tail", (gaps.start >= last) & (gaps.end > first))):
             n = int(keep.sum())
             parts.append(Pieces(np.full(n, device), gaps.start[keep], gaps.end[keep], np.full(n, causes.index(name))))

@@ -50,12 +50,13 @@ def priced(
     steps = analysis.counted_steps(device)
     inside = np.flatnonzero((step >= 0) & steps.mask[np.maximum(step, 0)]) if len(steps.mask) else step[:0]
     if not len(inside) or not steps.count:
-        share = saving_ns / window if window else None
+        share = min(saving_ns / window, 1.0) if window else None
         return Finding(
             **rest, cost_ns=cost_ns, saving_ns=saving_ns, share=share, share_of="the window", severity=severity(share)
         )
     cost_in = int(cost[inside].sum())
     saving_in = saving_ns * cost_in // max(cost_ns, 1) if isinstance(saving, int) else int(saving[inside].sum())
+    saving_in = min(saving_in, steps.total_ns)  # nor more than these steps took
     per_step = _per(saving_in, steps.count)
     mean = per_step > steps.median_ns
     share = saving_in / steps.total_ns if mean else per_step / steps.median_ns

@@ -232,3 +232,22 @@ def test_a_report_goes_through_a_link_to_its_file(tmp_path: Path) -> None:
     write_page("new", link)
     assert link.is_symlink()
     assert real.read_text() == "new"
+
+
+def test_rows_without_a_length_export_with_their_idle_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 0, "ts": 100}
+    span_event = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 0, "tid": 1, "ts": 200, "dur": 100}
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event, span_event]}))
+    assert main(["export", str(path), "--to", "store", "-o", str(tmp_path / "store")]) == 0
+    assert profkit.check(tmp_path / "store").summary == profkit.check(path).summary
+
+
+def test_a_wait_that_outlasts_the_steps_gives_back_no_more_than_they_took() -> None:
+    rows = []
+    for i in range(12):
+        t = i * 1_000_000
+        rows += [span("decode", t, 900_000), *launch("k", at=t + 1_000, start=t + 6_000, dur=100_000)]
+        rows.append(call(t + 200_000, 10**13 if i % 4 == 0 else 10_000, "cudaStreamSynchronize"))
+    for finding in profkit.check(build_trace(*rows)).findings:
+        assert finding.share is None or 0 <= finding.share <= 1

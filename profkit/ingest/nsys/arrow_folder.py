@@ -110,10 +110,13 @@ class ArrowFolder:
         import pyarrow.parquet as pq
 
         file = self._files[table]
-        if file.suffix == ".parquet":
-            return pq.read_schema(file)
-        with pa.memory_map(str(file)) as opened:
-            return _ipc(opened).schema
+        try:
+            if file.suffix == ".parquet":
+                return pq.read_schema(file)
+            with pa.memory_map(str(file)) as opened:
+                return _ipc(opened).schema
+        except UnicodeDecodeError as error:  # a damaged column name
+            raise DamagedTable(table, f"{self.path}: {file.name} is damaged: {error}") from None
 
     def _read(self, table: str, columns: list[str] | None) -> pa.Table:
         """Columns of one file; a stream that was cut gives the batches before the cut, and a warning."""
@@ -127,7 +130,7 @@ class ArrowFolder:
                 read = _ipc(opened)
                 batches = read if isinstance(read, pa.RecordBatchStreamReader) else _batches(read)
                 return self._table(table, read.schema, batches, columns)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DamagedTable(table, f"{self.path}: {file.name} is damaged: {error}") from None
 
     def _table(self, table: str, schema: pa.Schema, batches: Any, columns: list[str] | None) -> pa.Table:
