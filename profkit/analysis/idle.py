@@ -150,13 +150,15 @@ def _causes(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, ro
     host_until = np.where(known, np.clip(returned, start, end), start)
     thread = trace.array("calls", "track")[safe] if len(call_start) else np.full(len(row), -1)
     states = host_states(trace, ranges)
-    parts = {cause: np.zeros(len(row), np.int64) for cause in CAUSES}
+    # One array of zeros serves every cause that never occurs: with millions of gaps they would add up.
+    parts = dict.fromkeys(CAUSES, np.zeros(len(row), np.int64))
     lift = _Lift(trace)
     low, high = lift(thread, start), lift(thread, host_until)
     left = host_until - start
     for cause, state in states.items():
-        parts[cause] = np.where(known, state.covered(low, high), 0)
-        left = left - parts[cause]
+        if len(state):
+            parts[cause] = np.where(known, state.covered(low, high), 0)
+            left = left - parts[cause]
     parts["python"] = left
     late = end - host_until
     dispatched = known & (end - np.where(known, returned, end) <= LONGEST_LATENCY_NS)
