@@ -75,13 +75,6 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
     longest = waits.call[np.argsort(waits.start - waits.end, kind="stable")]
     first = int(longest[0])
     by = f" from {', '.join(who)}" if who else ""
-    back = ""
-    if len(read_backs):
-        memory = "pageable " if pageable == len(read_backs) else f"{pageable} of them pageable, " if pageable else ""
-        back = (
-            f", for {text.count(len(read_backs), memory + 'read-back')} of "
-            f"{text.size(size // len(read_backs))}{' each' if len(read_backs) > 1 else ''} (D2H)"
-        )
     return priced(
         analysis,
         cost=_shared_out(waits.end - waits.start, time.waited),
@@ -93,7 +86,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
         message=(
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
             f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
-            f"{', '.join(name for name, _ in names.most_common(3))}){by}{back}; it waited {text.ns(time.waited)}, "
+            f"{', '.join(name for name, _ in names.most_common(3))}){by}{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
             f"the GPU was busy {text.ns(time.busy)} of it: removing the wait alone gives back at most "
             f"{text.ns(time.drained)}"
         ),
@@ -135,6 +128,18 @@ def _callers(trace: Trace, calls: Ints) -> list[str]:
             code = int(np.bincount(names).argmax())
             out.append(text.clip(trace.name(code), 80))
     return out
+
+
+def _read_back_words(trace: Trace, read_backs: Ints) -> str:
+    """What the waits are for: ``, for 276 pageable read-backs of 64 B each (D2H)``; nothing where no copy is."""
+    count = len(read_backs)
+    if not count:
+        return ""
+    pageable = int(is_pageable(trace, read_backs).sum())
+    memory = "pageable " if pageable == count else f"{pageable} of them pageable, " if pageable else ""
+    mean = int(np.maximum(trace.array("copies", "bytes")[read_backs], 0).sum()) // count
+    each = " each" if count > 1 else ""
+    return f", for {text.count(count, memory + 'read-back')} of {text.size(mean)}{each} (D2H)"
 
 
 def _shared_out(parts: Ints, total: int) -> Ints:
