@@ -86,7 +86,8 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
         message=(
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
             f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
-            f"{', '.join(name for name, _ in names.most_common(3))}){by}{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
+            f"{', '.join(name for name, _ in names.most_common(3))}){by}"
+            f"{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
             f"the GPU was busy {text.ns(time.busy)} of it: removing the wait alone gives back at most "
             f"{text.ns(time.drained)}"
         ),
