@@ -11,7 +11,7 @@ import numpy as np
 
 from profkit.analysis.calls import COPY, SYNC
 from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import union
+from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES
 from profkit.arrays import innermost
@@ -105,13 +105,17 @@ class WaitTime:
     """They stood still between rows that had been submitted before: no wait of the host's doing."""
     drained: int
     """They stood still with nothing submitted: what removing the wait alone can give back at most."""
+    drained_each: Ints
+    """``drained`` of each wait alone; where waits overlap these add up to more."""
 
 
 def wait_time(analysis: Analysis, waits: Waits) -> WaitTime:
     """Time of the waits, overlaps counted once, by what the GPUs of the waiting process did meanwhile."""
     waited = busy = queued = 0
+    each = waits.end - waits.start
     for process in np.unique(waits.process).tolist():
-        mine = waits.where(waits.process == process)
+        of_process = waits.process == process
+        mine = waits.where(of_process)
         span = union(mine.start, mine.end)
         rows = np.flatnonzero((analysis.work.process == process) & (analysis.work.end > analysis.work.start))
         working = union(analysis.work.start[rows], analysis.work.end[rows])
@@ -120,8 +124,10 @@ def wait_time(analysis: Analysis, waits: Waits) -> WaitTime:
         gap_start, gap_end = working.end[:-1], working.start[1:]
         call = analysis.work.call[rows[np.searchsorted(analysis.work.start[rows], gap_end, side="left")]]
         before = (call >= 0) & (_call_start(analysis)[np.maximum(call, 0)] < gap_start) if len(call) else call < 0
-        queued += int(span.covered(gap_start[before], gap_end[before]).sum())
-    return WaitTime(waited, busy, queued, waited - busy - queued)
+        gaps = Intervals(gap_start[before], gap_end[before])
+        queued += int(span.covered(gaps.start, gaps.end).sum())
+        each[of_process] -= working.covered(mine.start, mine.end) + gaps.covered(mine.start, mine.end)
+    return WaitTime(waited, busy, queued, waited - busy - queued, each)
 
 
 def _call_start(analysis: Analysis) -> Ints:

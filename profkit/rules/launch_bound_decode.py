@@ -84,7 +84,7 @@ def _finding(analysis: Analysis, device: int, mine: Mask, total: int, decode: Ma
     replays = max(steps, 1)
     saving = max(cost - replays * graph["base_ns"] - len(kernels) * graph["node_ns"], 0)
     what = "Decode is" if steps else "The GPU is"
-    each = f"each step launches {_half_up(len(calls), steps)} kernels one by one; " if steps else ""
+    each = f"each step launches {text.count(_half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
     rows = work.row[idle.ends_at[mine]]
     first = int(np.flatnonzero(mine)[0])
     return priced(

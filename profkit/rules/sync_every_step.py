@@ -78,7 +78,7 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
     return priced(
         analysis,
         cost=_shared_out(waits.end - waits.start, time.waited),
-        saving=time.drained,
+        saving=_shared_out(time.drained_each, time.drained),
         step=waits.step,
         code=RULE.code,
         title=RULE.title,
