@@ -19,6 +19,8 @@ SIGNED = {"start_ns", "end_ns", "offset_ns"}
 """Points in time and differences; every other ``_ns`` is a length."""
 _UNFORESEEN = "or a fault of profkit"
 _NEGATIVE = re.compile(r"(?<![\w.,/-])-\d[\d,.]* (?:ns|µs|ms|s|B|kB|MB|GB|TB|%)(?!\w)")
+# Damage can leave a GPU with such a word for a name: that is text, not a number.
+_NAMED = re.compile(r"\b(?:inf|nan)\b(?= \(GPU)", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"(?<![\w.])(?:nan|-?inf)(?![\w.])")
 OTHERS = (
     ("check",), ("check",), ("stats",), ("stats", "--format", "json"), ("stats", "--format", "csv"), ("report",),
@@ -194,6 +196,7 @@ def check_words(name: str, said: Said, options: list[str]) -> None:
         raise BrokenPropertyError(f"a traceback in the words of {name}")
     if name == "check":
         shown = "\n".join(line for line in said.out.splitlines() if not line.startswith(("warning:", "note:")))
+        shown = _NAMED.sub("a name", shown)
         if found := _NEGATIVE.search(shown) or _NOT_FINITE.search(shown):
             raise BrokenPropertyError(f"{name} shows an impossible number", found[0])
     if name == "stats" and options[-1:] == ["json"]:
