@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profkit.schema import STAGES, TABLES
+from profkit.schema import CAPTURE_TABLES, STAGES, TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,6 +101,16 @@ class Trace:
 
     def rows(self, table: str) -> int:
         return int(self.tables[table].num_rows)
+
+    @property
+    def extent(self) -> Window | None:
+        """First start to last end over the events of the capture; None without any."""
+        edges = [
+            (int(start.min()), int((start + self.array(table, "dur_ns")).max()))
+            for table in CAPTURE_TABLES
+            if len(start := self.array(table, "start_ns"))
+        ]
+        return Window(min(low for low, _ in edges), max(high for _, high in edges)) if edges else None
 
     def process_of(self, tracks: Array) -> Array:
         """Row of processes of each track, -1 for the track -1."""

@@ -87,11 +87,6 @@ class Steps:
         keep = self.counted & (self.period >= 0)
         return self.period[keep if kind is None else keep & (self.kind == kind)]
 
-    def median_period(self) -> int | None:
-        """Of the kind that most time went to; None without periods. The denominator of "per step"."""
-        kind = self.main_kind()
-        return percentile(self.periods(kind), 50) if kind is not None else None
-
     def main_kind(self) -> int | None:
         totals = {int(kind): int(self.periods(int(kind)).sum()) for kind in np.unique(self.kind)}
         return max(totals, key=lambda kind: (totals[kind], -kind)) if any(totals.values()) else None

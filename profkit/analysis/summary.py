@@ -13,7 +13,7 @@ from profkit.analysis.intervals import percentile
 from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
-from profkit.schema import CAPTURE_TABLES, COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
+from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
 
 PERCENTS = (50, 90, 99)
 _MOST_ROWS = 50
@@ -22,18 +22,14 @@ _MOST_ROWS = 50
 def trace_facts(analysis: Analysis) -> dict[str, Any]:
     """What the capture is: source, GPUs, span, what it holds, what it lacks and why."""
     trace = analysis.trace
-    edges = [
-        (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
-        for table in CAPTURE_TABLES
-        if len(start := trace.array(table, "start_ns"))
-    ]
+    extent = trace.extent
     return {
         "source": trace.meta.source,
         "source_version": trace.meta.source_version or None,
         "file": trace.meta.path or None,
         "simulated": trace.meta.simulated,
         "gpus": [analysis.device_name(row) for row in range(trace.rows("devices"))],
-        "span_ns": max(end for _, end in edges) - min(start for start, _ in edges) if edges else None,
+        "span_ns": extent.dur_ns if extent is not None else None,
         "resolution_ns": trace.meta.resolution_ns,
         "captured": [table for table in EVENT_TABLES if trace.rows(table)],
         "missing": {table: _reason(trace, table) for table in trace.missing if not trace.rows(table)},

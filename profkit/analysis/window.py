@@ -12,7 +12,6 @@ from profkit.analysis.steps import find_steps
 from profkit.analysis.work import device_work
 from profkit.errors import UsageError
 from profkit.model import Trace, Window
-from profkit.schema import CAPTURE_TABLES
 from profkit.stages import parse_name
 from profkit.text import moment
 
@@ -34,23 +33,14 @@ def parse_window(trace: Trace, words: str) -> Window:
     start, colon, end = words.partition(":")
     if not colon or not (start or end):
         raise UsageError(f"no window: {words!r}; say 1.2s:1350ms, 1.2s:, step:12, step:10-20 or range:NAME")
-    low, high = _edges(trace)
+    extent = trace.extent or Window(0, 0)
+    low, high = extent.start_ns, extent.end_ns
     window = Window(_ns(start) if start else low, _ns(end) if end else high)
     if window.dur_ns <= 0:
         raise UsageError(f"the window {words} is empty: its end is not after its start")
     if window.end_ns <= low or window.start_ns >= high:
         raise UsageError(f"the window {words} lies outside of the capture, {moment(low)} to {moment(high)}")
     return window
-
-
-def _edges(trace: Trace) -> tuple[int, int]:
-    """When the first event begins and the last one ends."""
-    parts = [
-        (int(start.min()), int((start + trace.array(table, "dur_ns")).max()))
-        for table in CAPTURE_TABLES
-        if len(start := trace.array(table, "start_ns"))
-    ]
-    return min((low for low, _ in parts), default=0), max((high for _, high in parts), default=0)
 
 
 def _ns(words: str) -> int:
