@@ -1,11 +1,13 @@
 """Steps: one iteration of one engine process, with the GPU work that it launched.
 
 A step is an outermost ``prefill`` or ``decode`` range of a thread; both after one ``schedule`` that stands outside of
-them make one mixed step. Where no such range exists, PyTorch's ``ProfilerStep#N`` counts.
+them make one mixed step. Where no such range exists, the first of these that a trace has: PyTorch's ``ProfilerStep#N``,
+annotations of an inference engine, CUDA graph launches, kernel sequences that repeat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -13,6 +15,11 @@ import pyarrow as pa
 
 from profkit.analysis.intervals import percentile
 from profkit.analysis.spans import Ranges, nested_ranges, owners
+from profkit.analysis.steps_engines import find_engine_steps
+from profkit.analysis.steps_found import Openings, claim_work
+from profkit.analysis.steps_graphs import find_graph_steps
+from profkit.analysis.steps_kernels import find_sequences, sequence_openings
+from profkit.analysis.steps_ranks import share_index
 from profkit.analysis.work import Work
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS, STAGES, STEP_KINDS, TABLES
@@ -25,6 +32,17 @@ _PROFILER_STEP = "ProfilerStep#"
 WARM_UP_FACTOR = 2
 """A leading step is warm-up if it took more than this many medians of its kind."""
 _FEWEST_FOR_WARM_UP = 4
+_MOST_WORK = 0.5
+"""Part of the GPU rows that graph launches must account for to be the steps."""
+SOURCES = {
+    "": "",
+    "stages": "",
+    "profiler_steps": "profiler",
+    "engine_annotations": "engine",
+    "graph_launches": "graph",
+    "kernel_sequences": "repeating",
+}
+"""What steps were found from, and the word for one that neither prefills nor decodes."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +63,12 @@ class Steps:
     warm_up: Mask
     complete: Mask
     span: Ints
+    lead: Mask
+    """Of a process that is the lowest rank of its engine, or no rank: per-step numbers come from these."""
     of_work: Ints
     """Step of each device row, -1 for none."""
     source: str
-    """stages, profiler_steps, or empty where there are none."""
+    """A key of SOURCES, empty where there are none."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -82,9 +102,18 @@ class Steps:
         columns = {f.name: getattr(self, f.name)[keep] for f in fields(self) if f.name not in ("of_work", "source")}
         return replace(self, **columns, of_work=np.zeros(0, np.int64))
 
+    @property
+    def host_ns(self) -> Ints:
+        """Length of each step on the host, -1 where no call of it was recorded."""
+        return np.where(self.host_start >= 0, self.host_end - self.host_start, -1)
+
+    def word(self, kind: int) -> str:
+        """A word for steps of a kind: prefill, decode, mixed, or what they were found from."""
+        return STEP_KINDS[kind] if kind != OTHER else SOURCES[self.source] or STEP_KINDS[kind]
+
     def periods(self, kind: int | None = None) -> Ints:
-        """Periods of the counted steps of a kind, or of all, ns."""
-        keep = self.counted & (self.period >= 0)
+        """Periods of the counted steps of a kind, or of all, of the lowest rank; ns."""
+        keep = self.counted & self.lead & (self.period >= 0)
         return self.period[keep if kind is None else keep & (self.kind == kind)]
 
     def main_kind(self) -> int | None:
@@ -105,27 +134,74 @@ class Steps:
 def find_steps(trace: Trace, ranges: Ranges, work: Work) -> Steps:
     """Steps of a trace; ``ranges`` are its stage ranges."""
     outer = _outermost(ranges)
-    source = "stages"
-    if not len(outer):
-        rows = _profiler_steps(trace)
-        ranges, source = nested_ranges(trace, rows), "profiler_steps" if len(rows) else ""
-        outer = np.arange(len(ranges))
+    if len(outer):
+        return _of_ranges(trace, ranges, outer, work, "stages")
+    rows = _profiler_steps(trace)
+    if not len(rows):
+        for source, found in _found(trace, work):
+            return _of_openings(trace, work, found, source)
+    ranges = nested_ranges(trace, rows)
+    return _of_ranges(trace, ranges, np.arange(len(ranges)), work, "profiler_steps" if len(rows) else "")
+
+
+def _found(trace: Trace, work: Work) -> Iterator[tuple[str, Openings]]:
+    """Steps that were found, by what was looked at: what is likeliest first."""
+    engine = find_engine_steps(trace)
+    if engine is not None:
+        yield "engine_annotations", engine
+    graphs = find_graph_steps(trace, work)
+    if graphs is not None and int((claim_work(trace, work, graphs).of_work >= 0).sum()) >= _MOST_WORK * len(work):
+        yield "graph_launches", graphs
+    kernels = sequence_openings(trace, work, find_sequences(trace, work))
+    if kernels is not None:
+        yield "kernel_sequences", kernels
+
+
+def _of_ranges(trace: Trace, ranges: Ranges, outer: Ints, work: Work, source: str) -> Steps:
+    """Steps from ranges that enclose them."""
     step_of_range, order = _group(trace, ranges, outer)
     steps = _host_side(trace, ranges, outer, step_of_range, order)
-    outer_ranges = nested_ranges(trace, ranges.row[outer])
-    owner = owners(trace, outer_ranges, work)
+    owner = owners(trace, nested_ranges(trace, ranges.row[outer]), work)
     of_work = np.where(owner >= 0, step_of_range[np.maximum(owner, 0)], -1) if len(outer) else owner
-    gpu_start, gpu_end = _gpu_side(work, of_work, len(order))
-    period = _periods(steps["process"], gpu_end)
+    return _finished(trace, work, steps, of_work, source)
+
+
+def _of_openings(trace: Trace, work: Work, found: Openings, source: str) -> Steps:
+    """Steps of which only the beginnings are known."""
+    claimed = claim_work(trace, work, found)
+    at = claimed.at
+    absent = np.full(len(at), -1, np.int64)
+    steps = {
+        "process": at.process,
+        "index": _numbers(at.process),
+        "kind": at.kind,
+        "host_start": at.start if at.on_host else absent,
+        "host_end": claimed.end if at.on_host else absent,
+        "batch": at.batch,
+        "prefill_tokens": at.prefill_tokens,
+        "decode_tokens": at.decode_tokens,
+        "span": at.span,
+        "whole": claimed.whole,
+    }
+    return _finished(trace, work, steps, claimed.of_work, source)
+
+
+def _finished(trace: Trace, work: Work, steps: dict[str, Array], of_work: Ints, source: str) -> Steps:
+    """Add what follows from the GPU work of steps."""
+    gpu_start, gpu_end = _gpu_side(work, of_work, len(steps["index"]))
     complete = steps.pop("whole") & ((gpu_end >= 0) | ~_kinds_with_work(steps["kind"], gpu_end))
-    warm_up = _warm_up(steps["process"], steps["kind"], steps["host_end"] - steps["host_start"], complete)
+    on_host = steps["host_start"] >= 0
+    length = np.where(on_host, steps["host_end"] - steps["host_start"], gpu_end - gpu_start)
+    when = np.where(gpu_end >= 0, gpu_end, steps["host_end"])
+    steps["index"], lead = share_index(trace, steps["process"], steps["index"], when)
     return Steps(
         **steps,
         gpu_start=gpu_start,
         gpu_end=gpu_end,
-        period=period,
+        period=_periods(steps["process"], gpu_end),
         complete=complete,
-        warm_up=warm_up,
+        warm_up=_warm_up(steps["process"], steps["kind"], length, complete),
+        lead=lead,
         of_work=of_work,
         source=source,
     )
@@ -214,10 +290,9 @@ def _host_side(trace: Trace, ranges: Ranges, outer: Ints, step: Ints, first: Int
     payload = trace.array("spans", "payload_int")[ranges.row[outer]]
     payload = np.where(trace.array("spans", "payload_kind")[ranges.row[outer]] == _INT, payload, -1)
     decode_batch = _summed(payload, step, stage == _DECODE, n)
-    index = np.arange(n) - np.searchsorted(process, process, side="left") if n else np.zeros(0, np.int64)
     return {
         "process": process,
-        "index": index,
+        "index": _numbers(process),
         "kind": kind,
         "host_start": start,
         "host_end": end,
@@ -227,6 +302,11 @@ def _host_side(trace: Trace, ranges: Ranges, outer: Ints, step: Ints, first: Int
         "span": ranges.row[first],
         "whole": whole,
     }
+
+
+def _numbers(process: Array) -> Ints:
+    """Number of each step in its process; they are in order of process."""
+    return np.arange(len(process)) - np.searchsorted(process, process, side="left")
 
 
 def _summed(payload: Ints, step: Ints, take: Mask, n: int) -> Ints:
