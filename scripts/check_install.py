@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MUST_CONTAIN = (
-    "profkit/rules/constants.toml",
+    "profkit/analysis/constants.toml",
     "profkit/reports/base.html",
     "profkit/reports/sections/",
     "profkit/kernels/__init__.py",

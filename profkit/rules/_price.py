@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
+from profkit.analysis.constants import constants as constants
 from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
 CRITICAL_SHARE = 0.10
-
-
-@cache
-def constants() -> dict[str, Any]:
-    """Published figures that prices use, each with its source; see constants.toml."""
-    return tomllib.loads(files("profkit.rules").joinpath("constants.toml").read_text("utf-8"))
 
 
 def priced(

@@ -1,0 +1,109 @@
+"""What several fixes look for: calls inside steps, usual lengths, host work of a kind."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.analysis.calls import COPY, LAUNCH
+from profkit.analysis.context import Analysis
+from profkit.analysis.replay.model import WAIT, Model
+from profkit.analysis.replay.waits import SUBMIT_NS
+from profkit.analysis.work import COPIES
+from profkit.model import Array, Ints, Mask
+from profkit.schema import COPY_KINDS, MEMORY_KINDS
+
+H2D, D2H, D2D = (COPY_KINDS.index(kind) for kind in ("h2d", "d2h", "d2d"))
+MEMSET = COPY_KINDS.index("memset")
+PAGEABLE = MEMORY_KINDS.index("pageable")
+LARGE_BYTES = 64_000
+"""Up to so much a pageable upload is staged into the command itself: pinned memory makes it no faster."""
+
+
+def call_names(analysis: Analysis, model: Model) -> Array:
+    """Row of ``names`` of each call of the model."""
+    return analysis.trace.array("calls", "name")[model.calls.row]
+
+
+def named(analysis: Analysis, model: Model, *parts: str, without: tuple[str, ...] = ()) -> Ints:
+    """Calls whose base name holds one of these texts, and none of ``without``."""
+    fits = analysis.trace.name_rows(
+        lambda name: any(part in name for part in parts) and not any(part in name for part in without)
+    )
+    return np.flatnonzero(fits[call_names(analysis, model)]) if len(model.calls) else np.zeros(0, np.int64)
+
+
+def step_of_calls(analysis: Analysis, model: Model) -> Ints:
+    """Step of each call: of the device work it submitted, else the one whose host range holds its start; -1 for none."""
+    process = analysis.trace.array("calls", "process")[model.calls.row]
+    out = analysis.step_of_time(model.calls.start, process)
+    steps = analysis.steps.of_work
+    if len(steps) and analysis.selected is None:
+        has = np.flatnonzero(model.call >= 0)
+        of = steps[model.row[has]]
+        out[model.call[has][of >= 0]] = of[of >= 0]
+    return out
+
+
+def steady_calls(analysis: Analysis, model: Model, calls: Ints) -> Ints:
+    """Those of the calls after warm-up: between the first counted step and the last one; all of them without steps."""
+    steps = analysis.steps
+    counted = steps.counted
+    if not counted.any():
+        return calls
+    first, last = int(steps.host_start[counted].min()), int(steps.host_end[counted].max())
+    start = model.calls.start[calls]
+    return calls[(start >= first) & (start < last)]
+
+
+def copies(analysis: Analysis, model: Model) -> tuple[Ints, Ints, Ints]:
+    """(operations that are copies with a call, their kind, their bytes)."""
+    ops = np.flatnonzero((model.work.table == COPIES) & (model.call >= 0))
+    rows = model.work.row[ops]
+    trace = analysis.trace
+    return ops, trace.array("copies", "kind")[rows], np.maximum(trace.array("copies", "bytes")[rows], 0)
+
+
+def is_pageable(analysis: Analysis, model: Model, ops: Ints) -> Mask:
+    """Which of these copies have pageable memory on their host side."""
+    rows = model.work.row[ops]
+    trace = analysis.trace
+    mask: Mask = (trace.array("copies", "src_kind")[rows] == PAGEABLE) | (
+        trace.array("copies", "dst_kind")[rows] == PAGEABLE
+    )
+    return mask
+
+
+def waiting_calls(model: Model) -> Mask:
+    """Which calls wait for the device by one constraint at least."""
+    out = np.zeros(len(model.calls), bool)
+    out[model.edges.dst[model.edges.kind == WAIT] // 2] = True
+    return out
+
+
+def usual_submit(model: Model, kind: int = COPY) -> int:
+    """What a call of this kind takes that waits for nothing, ns: the median of this trace, of launches, or 3 us."""
+    free = ~waiting_calls(model)
+    for wanted in (kind, LAUNCH):
+        lengths = model.calls.own[free & (model.calls.kind == wanted)]
+        if len(lengths):
+            return int(np.median(lengths))
+    return SUBMIT_NS
+
+
+def in_ranges(analysis: Analysis, model: Model, stages: tuple[str, ...]) -> Ints:
+    """How much of the host work before each call lies in innermost ranges of these stages, ns."""
+    from profkit.analysis.intervals import union
+    from profkit.analysis.spans import innermost_timeline
+    from profkit.schema import STAGES
+
+    out = np.zeros(len(model.calls), np.int64)
+    timeline = innermost_timeline(analysis.ranges)
+    codes = [STAGES.index(stage) for stage in stages]
+    mine = np.isin(analysis.ranges.stage[timeline.owner], codes) if len(timeline.owner) else np.zeros(0, bool)
+    for track in np.unique(timeline.track[mine]).tolist():
+        rows = mine & (timeline.track == track)
+        covered = union(timeline.start[rows], timeline.end[rows])
+        calls = np.flatnonzero((model.calls.track == track) & ~model.calls.fixed)
+        until = model.calls.start[calls]
+        out[calls] = covered.covered(until - model.calls.gap[calls], until)
+    return out

@@ -1,0 +1,52 @@
+"""A kernel made faster or slower: ``kernel:NAME=0.7x``, or left out: ``kernel:NAME=0``."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Fix, Found
+from profkit.analysis.replay import edits
+from profkit.analysis.replay.model import Model
+from profkit.analysis.work import KERNELS
+from profkit.errors import UsageError
+from profkit.model import Ints
+
+
+def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
+    name, _, factor = argument.rpartition("=")
+    ops = named_kernels(analysis, model, name)
+    if not len(ops):
+        return None
+    times = _factor(factor)
+    length = np.rint((model.work.end[ops] - model.work.start[ops]) * times).astype(np.int64)
+    return Found(
+        count=len(ops),
+        free=partial(edits.with_length, ops=ops, dur=0),
+        fixed=partial(edits.with_length, ops=ops, dur=length),
+        assumed=(f"kernels whose name holds {text.clip(name, 60)!r} take {times:g} of their time",),
+    )
+
+
+def named_kernels(analysis: Analysis, model: Model, name: str) -> Ints:
+    """Operations that are kernels whose name holds a text, lower and upper case alike."""
+    fits = analysis.trace.name_rows(lambda text: name.lower() in text.lower(), "text")
+    rows = np.flatnonzero(model.work.table == KERNELS)
+    names = analysis.trace.array("kernels", "name")[model.work.row[rows]]
+    return rows[fits[names]] if len(rows) else rows
+
+
+def _factor(word: str) -> float:
+    try:
+        times = float(word.removesuffix("x"))
+    except ValueError:
+        times = -1.0
+    if not 0 <= times < float("inf"):
+        raise UsageError(f"kernel needs a factor of 0 or more, as in kernel:gemm=0.7x, not {word!r}")
+    return times
+
+
+FIX = Fix("kernel", "PK402", "Run a kernel in a part of its time", find, argument="NAME=0.7x")

@@ -1,0 +1,119 @@
+"""CUDA events: the operation that stands before each record of an event, and what waited for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analysis.replay.model import Calls
+from profkit.analysis.work import Work
+from profkit.arrays import pack
+from profkit.model import Ints, Trace
+from profkit.schema import SYNC_KINDS
+
+_STREAM_WAIT = SYNC_KINDS.index("stream_wait")
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of ``gpu_events`` and the last operation of their stream submitted before each, -1 for none."""
+
+    op: Ints
+    at: Ints
+    """When the record was submitted, ns."""
+
+    def before(self, trace: Trace, syncs: Ints) -> Ints:
+        """The operation that each of these rows of ``syncs`` waits for through its event; -1 if that is not known."""
+        out = np.full(len(syncs), -1, np.int64)
+        event = trace.array("syncs", "event")[syncs]
+        if not len(self.op) or not len(syncs):
+            return out
+        record = _matching(trace, syncs, self.at)
+        ok = (record >= 0) & (event >= 0)
+        out[ok] = self.op[record[ok]]
+        return out
+
+
+def _matching(trace: Trace, syncs: Ints, at: Ints) -> Ints:
+    """The latest record of the same event before each wait; by the id of the record where both have one."""
+    exact = trace.array("syncs", "event_sync")[syncs]
+    has_ids = bool((exact >= 0).any()) and bool((trace.array("gpu_events", "event_sync") >= 0).any())
+    columns = [[trace.array("gpu_events", "process"), trace.array("syncs", "process")[syncs]],
+               [trace.array("gpu_events", "event"), trace.array("syncs", "event")[syncs]]]  # fmt: skip
+    if has_ids:
+        columns.append([trace.array("gpu_events", "event_sync"), exact])
+    keys, wanted = pack(columns)
+    key, when = pack([[keys, wanted], [at, trace.array("syncs", "start_ns")[syncs] + _TIE]])
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], when, side="right") - 1
+    found = order[np.maximum(place, 0)]
+    return np.where((place >= 0) & (keys[found] == wanted), found, -1)
+
+
+_TIE = 0
+"""A record made at the instant at which a wait begins is before it."""
+
+
+def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> Records:
+    """For each row of ``gpu_events`` the operation that it marks the end of."""
+    n = trace.rows("gpu_events")
+    op = np.full(n, -1, np.int64)
+    at = trace.array("gpu_events", "start_ns").copy()
+    if not n:
+        return Records(op, at)
+    call = _call_starts(trace, "gpu_events")
+    at = np.where(call >= 0, call, at)
+    track = trace.array("gpu_events", "track")
+    _last_of_stream(work, submitted, track, at, op)
+    return Records(op, at)
+
+
+def _last_of_stream(work: Work, submitted: Ints, track: Ints, at: Ints, out: Ints) -> None:
+    for stream in np.unique(track).tolist():
+        ops = np.flatnonzero(work.track == stream)
+        mine = np.flatnonzero(track == stream)
+        if len(ops):
+            place = np.searchsorted(np.maximum.accumulate(submitted[ops]), at[mine], side="left") - 1
+            out[mine] = np.where(place >= 0, ops[np.maximum(place, 0)], -1)
+
+
+def _call_starts(trace: Trace, table: str) -> Ints:
+    """Start of the call of each row, joined on (process, correlation); -1 where it was not recorded."""
+    from profkit.arrays import first_match
+
+    correlation = trace.array(table, "correlation")
+    keys, wanted = pack(
+        [
+            [trace.array("calls", "process"), trace.array(table, "process")],
+            [trace.array("calls", "correlation"), correlation],
+        ]
+    )
+    row = np.where(correlation >= 0, first_match(keys, wanted), -1)
+    start = trace.array("calls", "start_ns")
+    return np.where(row >= 0, start[np.maximum(row, 0)], -1) if len(start) else row
+
+
+def awaited_operations(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple[Ints, Ints]:
+    """Pairs (operation, operation of another stream that it waits for) through stream waits with a known event.
+
+    The waiting one is the first operation of the waiting stream that was submitted after the wait.
+    """
+    none = np.zeros(0, np.int64)
+    rows = np.flatnonzero(trace.array("syncs", "kind") == _STREAM_WAIT)
+    if not len(rows) or not trace.rows("gpu_events"):
+        return none, none
+    records = recorded_events(trace, calls, work, submitted)
+    other = records.before(trace, rows)
+    start = _call_starts(trace, "syncs")[rows]
+    at = np.where(start >= 0, start, trace.array("syncs", "start_ns")[rows])
+    track = trace.array("syncs", "stream_track")[rows]
+    op = np.full(len(rows), -1, np.int64)
+    for stream in np.unique(track).tolist():
+        ops = np.flatnonzero(work.track == stream)
+        mine = np.flatnonzero(track == stream)
+        place = np.searchsorted(np.maximum.accumulate(submitted[ops]), at[mine], side="left")
+        inside = place < len(ops)
+        op[mine[inside]] = ops[place[inside]]
+    known = (op >= 0) & (other >= 0) & (op != other)
+    return op[known], other[known]

@@ -1,0 +1,261 @@
+"""Which calls wait for the device, read from when they ended: never from their names alone.
+
+A call that waits ends when work that was submitted before it has ended, plus a wake-up; what it takes by itself is then
+what calls of its name take that wait for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, SYNC
+from profkit.analysis.replay.events import Records, recorded_events
+from profkit.analysis.replay.model import QUEUE, WAIT, Calls, Edges
+from profkit.analysis.work import COPIES, Work
+from profkit.arrays import first_match, pack
+from profkit.model import Array, Ints, Mask, Trace
+from profkit.schema import MEMORY_KINDS, SYNC_KINDS
+
+SUBMIT_NS = 3_000
+"""What a call takes by itself where no call of its name is seen that waits for nothing: the order of a submission."""
+QUEUE_DEPTH = 256
+"""A launch call can wait for room in the launch queue (1,024 entries) only when at least so many are outstanding."""
+SLOW_LAUNCH_NS = 20_000
+SKEW_NS = 10_000
+"""Clocks of host and device agree to this: a synchronisation can return some microseconds before the work's end."""
+
+_PAGEABLE = MEMORY_KINDS.index("pageable")
+_EVENT, _STREAM, _CONTEXT = (SYNC_KINDS.index(kind) for kind in ("event", "stream", "context"))
+_IMPLICIT = ("cudaFree", "cuMemFree", "cudaMallocHost", "cudaHostAlloc", "cudaHostRegister", "cudaHostUnregister",
+             "cudaFreeHost", "cuMemHostAlloc", "cuMemAllocHost", "cuMemHostRegister", "cuMemFreeHost")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Calls and the operations that they may wait for: each call ends no sooner than point ``end`` of the operation."""
+
+    call: Ints
+    op: Ints
+    at_start: Mask
+    """Counted from the start of the operation, since the call returned before its end: a staged copy, skewed clocks."""
+
+
+def wait_edges(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Calls, Edges]:
+    """(the calls with what each takes by itself, the constraints on the ends of those that wait)."""
+    submitted = _submitted(calls, work, call)
+    records = recorded_events(trace, calls, work, submitted)
+    pairs = [
+        _synchronisations(trace, calls, work, submitted, records),
+        _blocking_copies(trace, calls, work, call),
+        _implicit(trace, calls, work, submitted),
+    ]
+    call_of = np.concatenate([p.call for p in pairs])
+    op = np.concatenate([p.op for p in pairs])
+    at_start = np.concatenate([p.at_start for p in pairs])
+    since = np.where(at_start, work.start[op], work.end[op]) if len(work) else op
+    src = 2 * len(calls) + 2 * op + ~at_start
+    kind = np.full(len(op), WAIT, np.int8)
+    queue = _queue(trace, calls, work, call)
+    call_of = np.concatenate((call_of, queue[0]))
+    src, since = np.concatenate((src, queue[1])), np.concatenate((since, queue[2]))
+    kind = np.concatenate((kind, np.full(len(queue[0]), QUEUE, np.int8)))
+    return _with_own(trace, calls, call_of, src, since, kind)
+
+
+def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints, kind: Array) -> tuple[Calls, Edges]:
+    """What calls take by themselves, once those are known that were held up; constraints with their lags."""
+    latest = np.full(len(calls), -(1 << 60))
+    np.maximum.at(latest, call_of, since)
+    held = latest > calls.start
+    name = trace.array("calls", "name")[calls.row]
+    alone = _alone(name, calls.end - calls.start, held, trace.rows("names"))
+    # What is left after the wait cannot be more than the call took.
+    own = np.where(held, np.minimum(alone[name], calls.end - calls.start), calls.own)
+    binds = held[call_of] & (since == latest[call_of])
+    lag = calls.end[call_of] - since
+    usual = np.median(lag[binds]) if binds.any() else SUBMIT_NS
+    weight = np.where(binds, lag, np.minimum(lag, int(usual)))
+    edges = Edges(src, 2 * call_of + 1, weight, kind, binds, np.full(len(lag), int(usual)))
+    return replace(calls, own=own), edges
+
+
+def _alone(name: Array, length: Ints, held: Mask, names: int) -> Ints:
+    """Median length of the calls of each name that waited for nothing; without such calls at most SUBMIT_NS."""
+    out = np.full(names + 1, SUBMIT_NS, np.int64)
+    for row in np.unique(name[held]).tolist():
+        free = length[(name == row) & ~held]
+        if len(free):
+            out[row] = int(np.median(free))
+    return out
+
+
+def _submitted(calls: Calls, work: Work, call: Ints) -> Ints:
+    """When each operation was submitted: the start of its call, its own start where that was not recorded."""
+    if not len(calls):
+        return work.start
+    return np.where(call >= 0, calls.start[np.maximum(call, 0)], work.start)
+
+
+def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, records: Records) -> _Pairs:
+    """The last operation of every stream that a synchronisation covers, submitted before it began."""
+    sync = np.flatnonzero(calls.kind == SYNC)
+    kind, stream, event_op, device = _targets(trace, calls, sync, records)
+    process = trace.array("calls", "process")[calls.row[sync]]
+    parts: list[tuple[Ints, Ints, Mask]] = []
+    for track in np.unique(work.track).tolist():
+        ops = np.flatnonzero(work.track == track)
+        may = (process == work.process[ops[0]]) & (kind != _EVENT)
+        may &= (kind != _STREAM) | (stream == track) | (stream < 0)
+        may &= (device < 0) | (device == work.device[ops[0]])
+        mine = np.flatnonzero(may)
+        place = _last_before(submitted[ops], calls.start[sync[mine]])
+        found = ops[np.maximum(place, 0)]
+        # By the device's clock the last operation may begin after the call has returned: the one before it then.
+        skewed = (place > 0) & (work.start[found] >= calls.end[sync[mine]])
+        skewed &= work.end[found] <= calls.end[sync[mine]] + SKEW_NS
+        found = np.where(skewed, ops[np.maximum(place - 1, 0)], found)
+        ok = (place >= 0) & _is_done(calls, work, sync[mine], found)
+        parts.append((mine[ok], found[ok], (kind[mine[ok]] == _STREAM) & (stream[mine[ok]] < 0)))
+    call_at = np.concatenate([p[0] for p in parts]) if parts else np.zeros(0, np.int64)
+    op = np.concatenate([p[1] for p in parts]) if parts else call_at
+    loose = np.concatenate([p[2] for p in parts]) if parts else call_at.astype(bool)
+    keep = ~loose | _is_latest(call_at, work.end[op] if len(op) else op, len(sync))
+    call_at, op = call_at[keep], op[keep]
+    known = np.flatnonzero((kind == _EVENT) & (event_op >= 0))
+    known = known[_is_done(calls, work, sync[known], event_op[known])] if len(known) else known
+    unknown = np.flatnonzero((kind == _EVENT) & (event_op < 0))
+    guessed, guess = _ended_inside(calls, work, sync[unknown], submitted)
+    at = np.concatenate((sync[call_at], sync[known], guessed))
+    op = np.concatenate((op, event_op[known], guess))
+    return _Pairs(at, op, work.end[op] > calls.end[at] if len(at) else np.zeros(0, bool))
+
+
+def _is_done(calls: Calls, work: Work, at: Ints, op: Ints) -> Mask:
+    """Whether each operation had ended when the call returned, as far as two clocks can say."""
+    mask: Mask = (work.end[op] <= calls.end[at] + SKEW_NS) & (work.start[op] < calls.end[at])
+    return mask
+
+
+def _is_latest(group: Ints, value: Ints, groups: int) -> Mask:
+    """Rows that hold the largest value of their group."""
+    top = np.full(groups, -(1 << 60))
+    np.maximum.at(top, group, value)
+    mask: Mask = value == top[group]
+    return mask
+
+
+def _last_before(times: Ints, at: Ints) -> Ints:
+    """Position of the last of ``times`` (made monotone) before each ``at``, -1 for none."""
+    return np.searchsorted(np.maximum.accumulate(times), at, side="left") - 1
+
+
+def _targets(trace: Trace, calls: Calls, sync: Ints, records: Records) -> tuple[Array, Array, Ints, Array]:
+    """(kind, track of the stream or -1, operation before the event or -1, device or -1) of each synchronisation."""
+    names = trace.array("calls", "name")[calls.row[sync]]
+    table = np.full(trace.rows("names") + 1, _CONTEXT, np.int8)
+    for row in np.unique(names).tolist():
+        base = trace.name(int(row), "base")
+        table[row] = _EVENT if "Event" in base else _STREAM if "Stream" in base else _CONTEXT
+    kind = table[names].astype(np.int64)
+    stream = np.full(len(sync), -1, np.int64)
+    event_op, device = stream.copy(), stream.copy()
+    if not trace.rows("syncs") or not len(sync):
+        return kind, stream, event_op, device
+    row = _sync_rows(trace, calls, sync)
+    hit = row >= 0
+    track = trace.array("syncs", "stream_track")[np.maximum(row, 0)]
+    is_stream = hit & (kind == _STREAM)
+    stream[is_stream] = track[is_stream]
+    event_op[hit] = records.before(trace, row[hit])
+    return kind, stream, event_op, device
+
+
+def _sync_rows(trace: Trace, calls: Calls, at: Ints) -> Ints:
+    """Row of ``syncs`` of each call, joined on (process, correlation); -1 for none."""
+    rows = calls.row[at]
+    keys, wanted = pack(
+        [
+            [trace.array("syncs", "process"), trace.array("calls", "process")[rows]],
+            [trace.array("syncs", "correlation"), trace.array("calls", "correlation")[rows]],
+        ]
+    )
+    known = trace.array("calls", "correlation")[rows] >= 0
+    return np.where(known, first_match(keys, wanted), -1)
+
+
+def _ended_inside(calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[Ints, Ints]:
+    """(calls, the operation of their process that ended last inside each of them): what a wait without a name was for."""
+    order = np.argsort(work.end, kind="stable")
+    if not len(order) or not len(at):
+        return at[:0], at[:0]
+    found = np.searchsorted(work.end[order], calls.end[at], side="right") - 1
+    op = order[np.maximum(found, 0)]
+    ok = (found >= 0) & (work.end[op] > calls.start[at]) & (submitted[op] < calls.start[at])
+    return at[ok], op[ok]
+
+
+def _blocking_copies(trace: Trace, calls: Calls, work: Work, call: Ints) -> _Pairs:
+    """Copies whose call returned no sooner than they were done, and pageable uploads that were staged in the call."""
+    op = np.flatnonzero((call >= 0) & (work.table == COPIES))
+    of = call[op]
+    ok = (calls.kind[of] == COPY) | (calls.kind[of] == MEMSET) if len(calls) else np.zeros(0, bool)
+    op, of = op[ok], of[ok]
+    done = _is_done(calls, work, of, op) if len(calls) else ok[ok]
+    rows = work.row[op]
+    pageable = (trace.array("copies", "src_kind")[rows] == _PAGEABLE) if len(rows) else done
+    staged = ~done & pageable & (work.start[op] < calls.end[of]) if len(calls) else done
+    keep = done | staged
+    return _Pairs(of[keep], op[keep], (work.end[op] > calls.end[of])[keep] if len(calls) else keep[keep])
+
+
+def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs:
+    """Allocator calls that drain the device, measured: all work submitted before had ended by their end."""
+    by_name = trace.name_rows(lambda name: name.startswith(_IMPLICIT) and "Async" not in name)
+    at = np.flatnonzero((calls.kind == ALLOCATOR) & by_name[trace.array("calls", "name")[calls.row]])
+    process = trace.array("calls", "process")[calls.row[at]]
+    last_end = np.full(len(at), -(1 << 60))
+    last_op = np.full(len(at), -1, np.int64)
+    for track in np.unique(work.track).tolist():
+        ops = np.flatnonzero(work.track == track)
+        mine = np.flatnonzero(process == work.process[ops[0]])
+        place = _last_before(submitted[ops], calls.start[at[mine]])
+        op = ops[np.maximum(place, 0)]
+        later = (place >= 0) & (work.end[op] > last_end[mine])
+        last_end[mine[later]], last_op[mine[later]] = work.end[op[later]], op[later]
+    drained = (last_op >= 0) & (last_end > calls.start[at]) & (last_end <= calls.end[at])
+    return _Pairs(at[drained], last_op[drained], np.zeros(int(drained.sum()), bool))
+
+
+def _queue(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Ints, Ints, Ints]:
+    """(calls, point that each waited for, its time): launch calls that found the queue of their device full."""
+    none = np.zeros(0, np.int64)
+    op = np.flatnonzero(call >= 0)
+    if not len(op):
+        return none, none, none
+    is_launch = np.isin(calls.kind[call[op]], (LAUNCH, GRAPH_LAUNCH))
+    op = op[is_launch]
+    length = (calls.end - calls.start)[call[op]]
+    usual = int(np.median(length)) if len(op) else 0
+    parts = []
+    for device in np.unique(work.device[op]).tolist():
+        every = np.flatnonzero((work.device == device) & (call >= 0))
+        order = every[np.argsort(calls.start[call[every]], kind="stable")]
+        place = np.empty(len(work), np.int64)
+        place[order] = np.arange(len(order))
+        mine = op[(work.device[op] == device)]
+        mine = mine[(calls.end - calls.start)[call[mine]] > max(SLOW_LAUNCH_NS, 4 * usual)]
+        starts, ends = np.sort(work.start[every]), np.sort(work.end[every])
+        at = calls.end[call[mine]]
+        begun = np.searchsorted(starts, at, side="right")
+        deep = (begun > 0) & (place[mine] - begun >= QUEUE_DEPTH)
+        mine, at, begun = mine[deep], at[deep], begun[deep]
+        done = np.searchsorted(ends, at, side="right")
+        by_start = every[np.argsort(work.start[every], kind="stable")][np.maximum(begun - 1, 0)]
+        by_end = every[np.argsort(work.end[every], kind="stable")][np.maximum(done - 1, 0)]
+        ended = (done > 0) & (work.end[by_end] >= work.start[by_start])
+        which = np.where(ended, by_end, by_start)
+        since = np.where(ended, work.end[by_end], work.start[by_start])
+        parts.append((call[mine], 2 * len(calls) + 2 * which + ended, since))
+    return tuple(np.concatenate([p[k] for p in parts]) if parts else none for k in range(3))  # type: ignore[return-value]
