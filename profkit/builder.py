@@ -17,6 +17,7 @@ import pyarrow as pa
 from profkit import text
 from profkit.arrays import depths, first_match, pack, parents, sort_order
 from profkit.canonical import begin_at_zero, renumber
+from profkit.late_ends import mark_late_ends
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
 from profkit.names import Names
 from profkit.redact import redacted
@@ -198,7 +199,8 @@ class Builder:
         if not windows and edges:
             windows = (Window(min(start for start, _ in edges), last),)
         meta = replace(meta, warnings=(*meta.warnings, *self.warnings), notes=(*meta.notes, *self.notes))
-        return redacted(Trace(meta, tables, _frozen_missing(self.missing), windows), self.host_names)
+        trace = mark_late_ends(Trace(meta, tables, _frozen_missing(self.missing), windows))
+        return redacted(trace, self.host_names)
 
     def _joined(self, table: str) -> dict[str, Any]:
         parts = self._events.pop(table, [])

@@ -1,7 +1,8 @@
 """Joins traces, one a rank or a capture, into one: hosts, processes, devices, lanes and names get new numbers.
 
-Times go on a common axis where every trace has an absolute time; where one has none, each trace keeps its own, and its
-first event is at 0. In both cases the clocks are not aligned to each other: that is said, and hosts carry it.
+Times go on the axis of the first trace's clock where the ends of collectives tell how far the others are off (see
+:mod:`profkit.clocks`): each offset is said in a note, and ``hosts`` holds it with its uncertainty. A trace that cannot
+be aligned keeps its own times, absolute ones where every trace has them, else with its first event at 0: a warning.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from profkit import text
 from profkit.arrays import sort_order
+from profkit.clocks import Alignment, Ends, align, ends_of
 from profkit.errors import InputError
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
 from profkit.schema import EVENT_TABLES, TABLES, Column
 
 _REFERENCES = {("spans", "parent"): "spans", ("collectives", "span"): "spans", ("collectives", "kernel"): "kernels"}
 """Columns that hold a row of an event table."""
+_MOST_SAID = 8
+"""Ranks, or reasons, that are said one by one."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Part:
     trace: Trace
     same_as: int = -1
     """Index of the part whose processes, devices and lanes it continues; -1 for a process of its own."""
+    rank: int = -1
+    """What it is called by; -1 is not one rank."""
 
 
 def merge_traces(parts: Sequence[Part], source: str, name: str) -> Trace:
@@ -43,29 +50,58 @@ def merge_traces(parts: Sequence[Part], source: str, name: str) -> Trace:
     if any(part.same_as >= place for place, part in enumerate(parts)):
         raise InputError(f"{name}: a capture continues one that is not read yet")
     absolute = all(part.trace.meta.utc_ns >= 0 for part in parts)
-    first_utc = min(part.trace.meta.utc_ns for part in parts) if absolute else -1
-    shifts = [_shift(parts, place, first_utc) for place in range(len(parts))]
+    axis = _axis(parts, absolute)
     rows = _Rows(parts)
-    tables: dict[str, pa.Table] = {table: rows.dimension(table, absolute) for table in rows.dimensions}
+    tables: dict[str, pa.Table] = {table: rows.dimension(table, axis.clocks) for table in rows.dimensions}
     columns = {
-        table: _stacked(parts, table, rows, shifts) for table in TABLES if TABLES[table].kind in ("event", "long")
+        table: _stacked(parts, table, rows, axis.shifts) for table in TABLES if TABLES[table].kind in ("event", "long")
     }
     orders = {table: _sort(columns[table]) for table in EVENT_TABLES}
     for (table, column), other in _REFERENCES.items():
         columns[table][column] = orders[other][columns[table][column]]
     for table, values in columns.items():
         tables[table] = _frozen(table, values)
-    meta = _meta(parts, source, name, absolute, first_utc)
-    return Trace(meta, tables, _missing(parts, rows), _windows(parts, shifts))
+    meta = _meta(parts, source, name, axis)
+    return Trace(meta, tables, _missing(parts, rows), _windows(parts, axis.shifts))
 
 
-def _shift(parts: Sequence[Part], place: int, first_utc: int) -> int:
-    """What is added to the times of a part."""
-    meta = parts[place].trace.meta
-    if first_utc >= 0:
-        return meta.utc_ns - first_utc
-    before = parts[place].same_as
-    return meta.origin_ns - parts[before].trace.meta.origin_ns if before >= 0 else 0
+@dataclass(frozen=True)
+class _Axis:
+    """Where the times of the parts go; ``clocks`` has the alignment of each part that is no continuation."""
+
+    absolute: bool
+    clocks: dict[int, Alignment]
+    shifts: tuple[int, ...]
+    """What is added to the times of each part."""
+    start_ns: int
+    """Time 0 in the first part's own time (UTC if absolute), -1 where not all parts are on one axis."""
+
+
+def _axis(parts: Sequence[Part], absolute: bool) -> _Axis:
+    bases = [part.trace.meta.utc_ns if absolute else part.trace.meta.origin_ns for part in parts]
+    owners = [place if part.same_as < 0 else part.same_as for place, part in enumerate(parts)]
+    clocks = _clocks(parts, bases, owners)
+    begins = [base + clocks[owner].offset_ns for base, owner in zip(bases, owners, strict=True)]
+    aligned = [clocks[owner].error_ns >= 0 for owner in owners]
+    common = [begin for begin, known in zip(begins, aligned, strict=True) if known or absolute]
+    first = min(common, default=-1)
+    shifts = [
+        begin - first if known or absolute else bases[place] - bases[owners[place]]
+        for place, (begin, known) in enumerate(zip(begins, aligned, strict=True))
+    ]
+    return _Axis(absolute, clocks, tuple(shifts), first if absolute or all(aligned) else -1)
+
+
+def _clocks(parts: Sequence[Part], bases: Sequence[int], owners: Sequence[int]) -> dict[int, Alignment]:
+    """How the clock of each part that continues no other is aligned to that of the first."""
+    places = list(dict.fromkeys(owners))
+    if len(places) == 1:
+        return {places[0]: Alignment(error_ns=0)}
+    clocks: dict[int, Ends] = {}
+    for place, owner in enumerate(owners):
+        found = ends_of(parts[place].trace, bases[place])
+        clocks[owner] = clocks[owner].continued(found) if owner in clocks else found
+    return dict(zip(places, align([clocks[place] for place in places]), strict=True))
 
 
 class _Rows:
@@ -76,6 +112,7 @@ class _Rows:
     def __init__(self, parts: Sequence[Part]) -> None:
         self._tables: dict[str, list[dict[str, Any]]] = {table: [] for table in self.dimensions}
         self._keys: dict[tuple[str, Any], int] = {}
+        self._host_owners: list[int] = []
         self._new: list[dict[str, Ints]] = []
         for place, part in enumerate(parts):
             self._new.append({})
@@ -94,6 +131,7 @@ class _Rows:
             number = self._keys.setdefault((table, key), len(self._tables[table]))
             if number == len(self._tables[table]):
                 self._tables[table].append(values)
+                self._host_owners += [owner] if table == "hosts" else []
             elif table == "processes":
                 self._tables[table][number]["gpu_rows"] |= values["gpu_rows"]
             out[row] = number
@@ -103,11 +141,19 @@ class _Rows:
         new: Ints = self._new[place][table][codes]
         return new
 
-    def dimension(self, table: str, absolute: bool) -> pa.Table:
+    def dimension(self, table: str, clocks: Mapping[int, Alignment]) -> pa.Table:
         rows = self._tables[table]
-        if table == "hosts" and len(rows) > 1:
-            rows = [{**row, "offset_error_ns": -1} for row in rows]
+        if table == "hosts":
+            rows = [_on_axis(row, clocks[owner]) for row, owner in zip(rows, self._host_owners, strict=True)]
         return pa.Table.from_pylist(rows, schema=TABLES[table].schema)
+
+
+def _on_axis(host: dict[str, Any], clock: Alignment) -> dict[str, Any]:
+    """A host of one trace with the offset to the first trace's clock; one that was never aligned stays so."""
+    if min(host["offset_error_ns"], clock.error_ns) < 0:
+        return {**host, "offset_ns": 0, "offset_error_ns": -1}
+    error = host["offset_error_ns"] + clock.error_ns
+    return {**host, "offset_ns": host["offset_ns"] + clock.offset_ns, "offset_error_ns": error}
 
 
 def _identity(table: str, values: Mapping[str, Any], owner: int) -> tuple[Any, ...]:
@@ -214,7 +260,7 @@ def _windows(parts: Sequence[Part], shifts: Sequence[int]) -> tuple[Window, ...]
     return tuple(Window(start, end) for start, end in out)
 
 
-def _meta(parts: Sequence[Part], source: str, name: str, absolute: bool, first_utc: int) -> RunMeta:
+def _meta(parts: Sequence[Part], source: str, name: str, axis: _Axis) -> RunMeta:
     metas = [part.trace.meta for part in parts]
     first = metas[0]
     return replace(
@@ -222,24 +268,69 @@ def _meta(parts: Sequence[Part], source: str, name: str, absolute: bool, first_u
         source=source,
         source_version=", ".join(dict.fromkeys(meta.source_version for meta in metas if meta.source_version)),
         path=name,
-        origin_ns=first.origin_ns if len(parts) == 1 else 0,
-        utc_ns=first_utc,
+        origin_ns=first.origin_ns if len(parts) == 1 else 0 if axis.absolute else max(axis.start_ns, 0),
+        utc_ns=axis.start_ns if axis.absolute else -1,
         clock=first.clock if len({meta.clock for meta in metas}) == 1 else "unknown",
         resolution_ns=max(meta.resolution_ns for meta in metas),
         captured=tuple(dict.fromkeys(word for meta in metas for word in meta.captured)),
         simulated=any(meta.simulated for meta in metas),
         partial=any(meta.partial for meta in metas),
-        warnings=(*_said([meta.warnings for meta in metas], parts), *_clocks(parts, absolute)),
-        notes=_said([meta.notes for meta in metas], parts),
+        warnings=(*_said([meta.warnings for meta in metas], parts), *_not_aligned(parts, axis)),
+        notes=(*_said([meta.notes for meta in metas], parts), *_aligned(parts, axis)),
         extra={"files": str(len(parts))},
     )
 
 
-def _clocks(parts: Sequence[Part], absolute: bool) -> tuple[str, ...]:
-    if sum(part.same_as < 0 for part in parts) < 2:
-        return ()
-    how = "each trace's own absolute times are used" if absolute else "each trace begins at 0"
-    return (f"clocks of the ranks are not aligned ({how}): times of different ranks are not comparable",)
+def _not_aligned(parts: Sequence[Part], axis: _Axis) -> list[str]:
+    """One warning with the reasons for those parts, but for the first, whose clock could not be aligned."""
+    lacking: dict[str, list[str]] = {}
+    for place, clock in axis.clocks.items():
+        if clock.error_ns < 0 and place:
+            lacking.setdefault(clock.reason, []).append(_rank(parts[place]))
+    if not lacking:
+        return []
+    how = "each trace's own absolute times are used" if axis.absolute else "each trace begins at 0"
+    why = "; ".join(f"{_listed(ranks)}: {reason}" for reason, ranks in list(lacking.items())[:_MOST_SAID])
+    every = sum(map(len, lacking.values())) == len(axis.clocks) - 1
+    said = "of the ranks are not aligned" if every else "of some ranks are not aligned"
+    return [f"clocks {said} ({how}): times of different ranks are not comparable ({why})"]
+
+
+def _aligned(parts: Sequence[Part], axis: _Axis) -> list[str]:
+    """How far the clock of each part, but of the first, was moved."""
+    found = [(place, clock) for place, clock in axis.clocks.items() if clock.error_ns >= 0 and place]
+    said = [_moved(_rank(parts[place]), clock) for place, clock in found[:_MOST_SAID]]
+    rest = [clock for _, clock in found[_MOST_SAID:]]
+    if rest:
+        low, high = min(clock.offset_ns for clock in rest), max(clock.offset_ns for clock in rest)
+        said.append(
+            f"clocks of {len(rest)} further ranks moved by {_offset(low)} to {_offset(high)}, at most "
+            f"±{text.ns(max(clock.error_ns for clock in rest))}"
+        )
+    return said
+
+
+def _moved(rank: str, clock: Alignment) -> str:
+    rests = f"±{text.ns(clock.error_ns)}, by the ends of {text.count(clock.matched, 'collective')}"
+    if not clock.offset_ns:
+        return f"{rank}: clock agrees with the first rank's, {rests}"
+    return f"{rank}: clock moved by {_offset(clock.offset_ns)} to agree with the first rank's, {rests}"
+
+
+def _offset(value: int) -> str:
+    """A signed length of time; from a second on with every digit."""
+    if abs(value) < 1_000_000_000:
+        return f"{'-' if value < 0 else ''}{text.ns(abs(value))}"
+    return text.moment(value).removesuffix(" s").rstrip("0").rstrip(".") + " s"
+
+
+def _rank(part: Part) -> str:
+    """The rank of a part in words; its file where that is not one rank."""
+    return f"rank {part.rank}" if part.rank >= 0 else part.path.name
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 
 def _said(texts: Sequence[Sequence[str]], parts: Sequence[Part]) -> tuple[str, ...]:

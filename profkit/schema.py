@@ -31,6 +31,7 @@ FLAG_REPAIRED = 8
 FLAG_BEFORE_ITS_LAUNCH = 16
 FLAG_OVERLAPS_NEXT = 32
 FLAG_SIMULATED = 64
+FLAG_LATE_END = 128
 FLAGS = {
     "open_start": FLAG_OPEN_START,
     "open_end": FLAG_OPEN_END,
@@ -39,6 +40,7 @@ FLAGS = {
     "before_its_launch": FLAG_BEFORE_ITS_LAUNCH,
     "overlaps_next": FLAG_OVERLAPS_NEXT,
     "simulated": FLAG_SIMULATED,
+    "late_end": FLAG_LATE_END,
 }
 NOT_WHOLE = FLAG_OPEN_START | FLAG_OPEN_END | FLAG_CLIPPED
 """Rows with one of these flags have no length of their own: they are drawn, not counted."""
@@ -121,7 +123,11 @@ def _event(name: str, doc: str, *columns: Column) -> Table:
         _ns("start_ns", "Start."),
         _ns("dur_ns", "Length; never negative."),
         _row("track", "tracks", "The lane it is drawn on."),
-        _int("flags", "Bits: open_start, open_end, clipped, repaired, before_its_launch, overlaps_next, simulated."),
+        _int(
+            "flags",
+            "Bits, from 1: open_start, open_end, clipped, repaired, before_its_launch, overlaps_next, simulated, "
+            "late_end.",
+        ),
     )
     return Table(name, "event", doc, common + columns)
 

@@ -93,6 +93,7 @@ def check_text(result: CheckResult, width: int = 0) -> str:
         *_range_lines(summary),
         *_copy_lines(summary),
         *_call_lines(summary),
+        *_collective_lines(summary),
         *_idle_lines(summary),
     ]
     source = f"{result.trace['source']} {result.trace['source_version'] or ''}".strip()
@@ -256,6 +257,24 @@ def _call_lines(summary: Mapping[str, Any]) -> list[str]:
     if wait := launches["queue_wait_ns"]:
         lines.append(f"queue wait (call's end to kernel start): p50 {text.ns(wait['p50'])}, p99 {text.ns(wait['p99'])}")
     return [*lines, ""] if lines else []
+
+
+def _collective_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Who came last to the collectives of several ranks, and how long the others waited."""
+    found = summary["collectives"]
+    if found is None:
+        return []
+    lines = [f"collectives: {reason}" for reason in found["not_matched"]]
+    if found["matched"]:
+        late = [f"{r['rank']} came last {r['came_last']:,} of {r['of']:,} times" for r in found["ranks"][:3]]
+        times = [
+            f"{what} {text.ns(found[key])}"
+            for what, key in (("wait for the last one", "wait_p50_ns"), ("transfer", "transfer_p50_ns"))
+            if found[key] is not None
+        ]
+        said = "; ".join((*late, *([f"{', '.join(times)} (medians)"] if times else [])))
+        lines.append(f"{text.count(found['matched'], 'collective')} of several ranks: {said or 'all came together'}")
+    return [*lines, ""]
 
 
 def _idle_lines(summary: Mapping[str, Any]) -> list[str]:

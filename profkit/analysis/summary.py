@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
+from profkit.analysis.collectives import collective_facts
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle import APART, CAUSES
 from profkit.analysis.intervals import percentile
@@ -61,6 +62,7 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "calls": _calls(analysis),
         "copies": _copies(analysis),
         "ranges": _ranges(analysis),
+        "collectives": collective_facts(analysis),
         "idle_by_cause": _idle(analysis),
     }
 

@@ -20,6 +20,7 @@ from profkit.export._lanes import Lanes, number_lanes
 from profkit.export._nesting import flat_lanes, nested_lanes, stream_lanes
 from profkit.export._tables import selected_rows
 from profkit.export.perfetto import name_events
+from profkit.late_ends import drawn_lengths
 from profkit.model import Array, Ints, Trace
 from profkit.schema import (
     COPY_KINDS,
@@ -55,11 +56,18 @@ class Writer:
     """table -> number of the lane of each selected row."""
     stage_names: tuple[Array, Array]
     """For each row of ``names`` the stage it says and whether it has a payload."""
+    kernel_lengths: Ints
     stride: int
     """Added to correlation ids for each process: they are unique in one process only, and readers join on them."""
 
     def column(self, table: str, name: str, part: slice) -> Array:
         return self.trace.array(table, name)[self.rows[table][part]]
+
+    def lengths(self, table: str, part: slice) -> Ints:
+        """Lengths as lanes show them: a kernel with a late end reaches to the next one of its stream."""
+        if table != "kernels":
+            return self.column(table, "dur_ns", part)
+        return self.kernel_lengths[self.rows[table][part]]
 
     def correlation(self, table: str, part: slice) -> Ints:
         own = self.column(table, "correlation", part).astype(np.int64)
@@ -101,7 +109,8 @@ def _prepare(analysis: Analysis) -> Writer:
     widest = max((int(trace.array(table, "correlation").max()) for table in owners), default=-1)
     lanes = number_lanes(trace)
     names = quoted(decoded.name_texts(trace))
-    writer = Writer(trace, lanes, names, rows, {}, _spans.stages_in_names(trace), widest + 1 if several else 0)
+    stride = widest + 1 if several else 0
+    writer = Writer(trace, lanes, names, rows, {}, _spans.stages_in_names(trace), drawn_lengths(trace), stride)
     _place_together(writer, DEVICE_TABLES, stream_lanes, "")
     _place_host(writer)
     _place_together(writer, ("syncs",), flat_of_order, "syncs")
@@ -112,10 +121,10 @@ def _prepare(analysis: Analysis) -> Writer:
 def _place_together(writer: Writer, tables: tuple[str, ...], layout: Callable[..., Ints], what: str) -> None:
     """Lay out the rows of some tables on the lanes of their tracks, all at once."""
     everything = slice(None)
-    start, dur, track = (
-        np.concatenate([writer.column(table, name, everything) for table in tables])
-        for name in ("start_ns", "dur_ns", "track")
+    start, track = (
+        np.concatenate([writer.column(table, name, everything) for table in tables]) for name in ("start_ns", "track")
     )
+    dur = np.concatenate([writer.lengths(table, everything) for table in tables])
     place = writer.lanes.place(track, layout(start, start + dur, track), what)
     cuts = np.cumsum([len(writer.rows[table]) for table in tables])[:-1]
     for table, part in zip(tables, np.split(place, cuts), strict=True):
@@ -156,7 +165,7 @@ def flat_of_order(start: Ints, end: Ints, group: Array) -> Ints:
 
 def _opening(writer: Writer, table: str, part: slice, category: Piece, name: Piece) -> list[Piece]:
     """An event up to its ``args``: complete, or begun and never ended where the row was not seen to end."""
-    start, dur = (writer.column(table, column, part) for column in ("start_ns", "dur_ns"))
+    start, dur = writer.column(table, "start_ns", part), writer.lengths(table, part)
     length = pc.binary_join_element_wise(',"dur":', microseconds(dur), "")
     phase: Piece = '"X"'
     if table == "spans":
@@ -210,8 +219,15 @@ def _kernels(writer: Writer, part: slice) -> list[Piece]:
         known("registers per thread", writer.column("kernels", "registers", part)),
         known("shared memory", shared),
         *_graph_args(writer, "kernels", part),
+        known("recorded dur (ns)", _recorded(writer, part)),
         "}}",
     ]
+
+
+def _recorded(writer: Writer, part: slice) -> Ints:
+    """The recorded length of kernels that are drawn shorter, -1 for the others."""
+    recorded = writer.column("kernels", "dur_ns", part)
+    return np.where(recorded != writer.lengths("kernels", part), recorded, -1)
 
 
 def _copy_name(kind: str, src: str, dst: str) -> str:

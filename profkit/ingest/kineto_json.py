@@ -87,15 +87,13 @@ def read(path: Path) -> Trace:
     remarks.say_ignored(builder, ignored)
     builder.warnings += [*([f"partial: {file.partial}"] if file.partial else []), *file.remarks]
     trace = builder.finish(_meta(path, file, builder.shift_to_origin(), whole_us, rank))
-    return _with_doubts(link_collectives(trace))
+    return _explained(link_collectives(trace))
 
 
-def _with_doubts(trace: Trace) -> Trace:
-    from profkit.ingest.kineto.remarks import doubts, explanations
+def _explained(trace: Trace) -> Trace:
+    from profkit.ingest.kineto.remarks import explanations
 
-    warnings, notes = doubts(trace), explanations(trace)
-    meta = replace(trace.meta, warnings=(*trace.meta.warnings, *warnings), notes=(*trace.meta.notes, *notes))
-    return replace(trace, meta=meta)
+    return replace(trace, meta=replace(trace.meta, notes=(*trace.meta.notes, *explanations(trace))))
 
 
 def _meta(path: Path, file: EventFile, origin: int, whole_us: bool, rank: Rank) -> RunMeta:

@@ -2,8 +2,9 @@
 
 Read: every file in the folder that is a trace by its content, joined into one trace with a process a rank. The rank is
 what a file says itself, else what its name says; a file ``ranks.json`` in the folder, ``{"file name": rank}``, decides
-over both. Two files of one rank are two captures where their times do not overlap. Ignored: sub-folders, hidden files,
-and files that are no trace, which are named in a note; files that cannot be read are named in a warning.
+over both. Two files of one rank are two captures where their times do not overlap. Clocks of the ranks are aligned by
+the ends of their collectives, which a note says; where they cannot be, a warning does. Ignored: sub-folders, hidden
+files, and files that are no trace, which are named in a note; files that cannot be read are named in a warning.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def _parts(path: Path, files: list[_File]) -> list[Part]:
         if len(found) > 1 and rank >= 0:
             _check_same_rank(path, rank, found)
         for place, file in enumerate(found):
-            parts.append(Part(file.path, file.trace, first if place and rank >= 0 else -1))
+            parts.append(Part(file.path, file.trace, first if place and rank >= 0 else -1, rank))
     return parts
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profkit.model import Array, Trace
+from profkit.late_ends import late_kernels
+from profkit.model import Array, Mask, Trace
 from profkit.stats import Arguments, Listing
 from profkit.stats._memory_ops import operations
 from profkit.stats._summary import by_label, graphs_recorded_whole, time_columns, time_summary, whole_rows
@@ -21,6 +22,7 @@ def by_category(trace: Trace, tables: Sequence[str], arguments: Arguments) -> Li
     times: list[Array] = []
     labels: list[tuple[str, ...]] = []
     remarks: list[str] = []
+    late: list[Mask] = []
     for table in tables:
         whole, said = whole_rows(trace, table)
         code, names = _operations(trace, table, arguments)
@@ -28,9 +30,10 @@ def by_category(trace: Trace, tables: Sequence[str], arguments: Arguments) -> Li
         times.append(trace.array(table, "dur_ns")[whole])
         labels += [(CATEGORIES[table], name) for name in names]
         remarks += said
+        late.append(late_kernels(trace)[whole] if table == "kernels" else np.zeros(int(whole.sum()), bool))
     columns = time_columns("Instances", "instances", "Category", "Operation")
-    said_of_graphs = graphs_recorded_whole(trace)
-    return time_summary(columns, np.concatenate(codes), labels, np.concatenate(times), (*remarks, *said_of_graphs))
+    said = (*remarks, *graphs_recorded_whole(trace))
+    return time_summary(columns, np.concatenate(codes), labels, np.concatenate(times), said, np.concatenate(late))
 
 
 def _operations(trace: Trace, table: str, arguments: Arguments) -> tuple[Array, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from profkit import text
 from profkit.errors import InputError
+from profkit.late_ends import late_end_remark
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE
 from profkit.stats import Column, Listing
@@ -20,6 +21,9 @@ from profkit.stats import Column, Listing
 Floats = npt.NDArray[np.float64]
 Labels = Sequence[str | tuple[str, ...]]
 """Label of each group: one text a text column of the listing, or a single text."""
+
+LATE_ENDS = Column("Late Ends", "late_ends")
+"""How many instances end behind a later kernel of their stream: only listed where there are any."""
 
 _LIMIT = 1 << 63
 
@@ -125,12 +129,17 @@ def name_texts(trace: Trace, rows: Array, column: str = "text") -> list[str]:
 
 
 def whole_rows(trace: Trace, table: str) -> tuple[Mask, tuple[str, ...]]:
-    """Rows that have a length of their own, and a remark if others do not: those are not counted as whole."""
+    """Rows that have a length of their own, with remarks on those that do not, and on lengths that cannot be.
+
+    The former are not counted as whole; the latter are, as they were recorded.
+    """
     whole: Mask = (trace.array(table, "flags") & NOT_WHOLE) == 0
-    left_out = len(whole) - int(whole.sum())
-    if not left_out:
-        return whole, ()
-    return whole, (f"{text.count(left_out, 'row', 'rows')} of {table} left out: not seen from start to end",)
+    remarks = []
+    if left_out := len(whole) - int(whole.sum()):
+        remarks.append(f"{text.count(left_out, 'row', 'rows')} of {table} left out: not seen from start to end")
+    if table == "kernels" and (doubt := late_end_remark(trace)):
+        remarks.append(doubt)
+    return whole, tuple(remarks)
 
 
 def graphs_recorded_whole(trace: Trace) -> tuple[str, ...]:
@@ -178,13 +187,21 @@ def size_columns() -> tuple[Column, ...]:
 
 
 def time_summary(
-    columns: tuple[Column, ...], codes: Array, labels: Labels, dur_ns: Array, remarks: tuple[str, ...] = ()
-) -> Listing:
-    """A summary of times by label; the share is of the listed total, not of the capture."""
+    columns: tuple[Column, ...], codes: Array, labels: Labels, dur_ns: Array, remarks: tuple[str, ...] = (),
+    late: Mask | None = None,
+) -> Listing:  # fmt: skip
+    """A summary of times by label; the share is of the listed total, not of the capture.
+
+    Where ``late`` marks values, a last column of profkit's own counts them: how many ends were recorded late.
+    """
     groups = summarize(codes, dur_ns)
     listed = int(groups.total.sum())
     percent = groups.total.astype(np.float64) * 100 / listed if listed else np.zeros(len(groups.total))
-    return _listing(columns, (percent, groups.total, groups.count), groups, labels, remarks)
+    listing = _listing(columns, (percent, groups.total, groups.count), groups, labels, remarks)
+    if late is None or not late.any():
+        return listing
+    count = np.bincount(codes[late], minlength=len(labels))[groups.code][_ranking(groups, labels)]
+    return replace(listing, columns=(*columns, LATE_ENDS), values=(*listing.values, pa.array(count)))
 
 
 def size_summary(codes: Array, labels: Labels, num_bytes: Array, remarks: tuple[str, ...] = ()) -> Listing:
@@ -219,12 +236,20 @@ def words(codes: Array, labels: Sequence[str]) -> Any:
 def _listing(
     columns: tuple[Column, ...], head: tuple[Array, ...], groups: Groups, labels: Labels, remarks: tuple[str, ...]
 ) -> Listing:
-    """Rows by total, largest first; equal totals by count, then by name, which is the last part of a label."""
-    named = [label if isinstance(label, tuple) else (label,) for label in (labels[i] for i in groups.code.tolist())]
-    keys = zip((-groups.total).tolist(), groups.count.tolist(), (label[::-1] for label in named), strict=True)
-    ranked = list(keys)
-    order = np.asarray(sorted(range(len(ranked)), key=ranked.__getitem__), np.int64)
+    named = _named(groups, labels)
+    order = _ranking(groups, labels)
     numbers = [pa.array(column[order]) for column in (*head, *spread(groups))]
     width = len(columns) - len(numbers)
     names = [texts(named[i][part] for i in order.tolist()) for part in range(width)]
     return Listing(columns, (*numbers, *names), remarks)
+
+
+def _named(groups: Groups, labels: Labels) -> list[tuple[str, ...]]:
+    return [label if isinstance(label, tuple) else (label,) for label in (labels[i] for i in groups.code.tolist())]
+
+
+def _ranking(groups: Groups, labels: Labels) -> Ints:
+    """Groups by total, largest first; equal totals by count, then by name, which is the last part of a label."""
+    names = (label[::-1] for label in _named(groups, labels))
+    ranked = list(zip((-groups.total).tolist(), groups.count.tolist(), names, strict=True))
+    return np.asarray(sorted(range(len(ranked)), key=ranked.__getitem__), np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.arrays import key_of, numbered
+from profkit.late_ends import late_kernels
 from profkit.model import Trace
 from profkit.stats import KERNEL_NAMES, Arguments, Listing, Report
 from profkit.stats._kernels import sizes
@@ -23,7 +24,8 @@ def build(trace: Trace, arguments: Arguments) -> Listing:
     ]
     columns = time_columns("Instances", "instances", "GridXYZ", "BlockXYZ", "Name")
     dur_ns = trace.array("kernels", "dur_ns")[rows]
-    return time_summary(columns, codes, labels, dur_ns, (*remarks, *graphs_recorded_whole(trace)))
+    said = (*remarks, *graphs_recorded_whole(trace))
+    return time_summary(columns, codes, labels, dur_ns, said, late_kernels(trace)[rows])
 
 
 REPORT = Report(

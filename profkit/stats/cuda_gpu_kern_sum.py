@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profkit.late_ends import late_kernels
 from profkit.model import Trace
 from profkit.stats import KERNEL_NAMES, Arguments, Listing, Report
 from profkit.stats._summary import by_label, graphs_recorded_whole, time_columns, time_summary, whole_rows
@@ -11,9 +12,9 @@ def build(trace: Trace, arguments: Arguments) -> Listing:
     whole, remarks = whole_rows(trace, "kernels")
     codes, labels = by_label(trace, trace.array("kernels", "name")[whole], column=arguments.kernel_name)
     dur_ns = trace.array("kernels", "dur_ns")[whole]
-    return time_summary(
-        time_columns("Instances", "instances"), codes, labels, dur_ns, (*remarks, *graphs_recorded_whole(trace))
-    )
+    columns = time_columns("Instances", "instances")
+    said = (*remarks, *graphs_recorded_whole(trace))
+    return time_summary(columns, codes, labels, dur_ns, said, late_kernels(trace)[whole])
 
 
 REPORT = Report(

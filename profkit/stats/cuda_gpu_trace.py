@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from profkit.late_ends import late_end_remark
 from profkit.model import Array, Ints, Trace
 from profkit.schema import NOT_WHOLE
 from profkit.stats import KERNEL_NAMES, Arguments, Column, Listing, Report
@@ -26,10 +27,11 @@ def build(trace: Trace, arguments: Arguments) -> Listing:
             _before_green_contexts(column, values) for column, values in columns if column.key != "green_context"
         ]
     take = pa.array(order)
+    doubt = late_end_remark(trace)
     return Listing(
         columns=tuple(column for column, _ in columns),
         values=tuple(values.take(take) for _, values in columns),
-        remarks=graphs_recorded_whole(trace),
+        remarks=(*graphs_recorded_whole(trace), *([doubt] if doubt else [])),
     )
 
 

@@ -12,6 +12,7 @@ from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES, KERNELS
 from profkit.arrays import depths, distinct
+from profkit.late_ends import drawn_lengths, late_kernels
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import COPY_KINDS, SPAN_KINDS, STAGES
 from profkit.timeline.pack import Lane
@@ -45,7 +46,10 @@ def whole_window(analysis: Analysis) -> Window | None:
 
 
 def stream_lanes(analysis: Analysis) -> list[Lane]:
-    """One lane a GPU stream, by device, most work first; categories are kernel families, copy directions, graphs."""
+    """One lane a GPU stream, by device, most work first; categories are kernel families, copy directions, graphs.
+
+    A kernel with a late end reaches to the next one of its stream.
+    """
     trace, work = analysis.trace, analysis.work
     families, category = _device_categories(analysis)
     names = trace.array("kernels", "name")
@@ -53,6 +57,7 @@ def stream_lanes(analysis: Analysis) -> list[Lane]:
     kernels = work.table == KERNELS
     name[kernels] = names[work.row[kernels]]
     labels = _device_labels(analysis)
+    end = _drawn_ends(analysis)
     out = []
     for track in distinct(work.track).tolist():
         mine = np.flatnonzero(work.track == track)
@@ -63,7 +68,7 @@ def stream_lanes(analysis: Analysis) -> list[Lane]:
                 group=labels.get(device, f"GPU {device}"),
                 label=_stream_label(trace, analysis, track, device),
                 start=work.start[mine],
-                end=work.end[mine],
+                end=end[mine],
                 category=category[mine],
                 categories=families,
                 name=name[mine],
@@ -73,6 +78,19 @@ def stream_lanes(analysis: Analysis) -> list[Lane]:
             )
         )
     return sorted(out, key=lambda lane: (lane.device, -int((lane.end - lane.start).sum()), lane.label))
+
+
+def _drawn_ends(analysis: Analysis) -> Ints:
+    """End of each device row, that of a kernel with a late end cut at the next kernel of its stream."""
+    trace, work = analysis.trace, analysis.work
+    if not late_kernels(trace).any():
+        return work.end
+    end = work.end.copy()
+    kernels = np.flatnonzero(work.table == KERNELS)
+    rows = work.row[kernels]
+    shown = trace.array("kernels", "start_ns")[rows] + drawn_lengths(trace)[rows]
+    end[kernels] = np.maximum(np.minimum(end[kernels], shown), work.start[kernels])
+    return end
 
 
 def _device_categories(analysis: Analysis) -> tuple[tuple[str, ...], Ints]:

@@ -9,22 +9,78 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from profkit.analysis.context import Analysis
 from profkit.ingest import open_trace
+from profkit.schema import FLAGS
+from profkit.timeline.lanes import stream_lanes
+
+
+def inflated(kineto: Any) -> Path:
+    for i, (ts, dur) in enumerate(((0, 1_600_000), (100, 50), (200, 50))):
+        kineto.kernel(ts, dur, i + 1, name=f"K{i + 1}")
+    path: Path = kineto.write()
+    return path
 
 
 def test_B14_a_kernel_inflated_past_the_next(kineto: Any, check: Any) -> None:
-    for i, (ts, dur) in enumerate(((0, 1_600_000), (100, 50), (200, 50))):
-        kineto.kernel(ts, dur, i + 1, name=f"K{i + 1}")
-    path = kineto.write()
+    path = inflated(kineto)
 
     seen = check(path)
 
     trace = open_trace(path)
-    overlaps = [int(flags) & 32 for flags in trace.array("kernels", "flags")]
-    assert overlaps == [32, 0, 0]
+    flags = [[name for name, bit in FLAGS.items() if int(row) & bit] for row in trace.array("kernels", "flags")]
+    assert flags == [["overlaps_next", "late_end"], [], []]
     (warning,) = trace.meta.warnings
     assert warning in seen.document["trace"]["warnings"]
     assert warning.startswith("1 kernel ends behind later rows of its own stream, the longest lasts 1.60 s")
+    assert "so are sums that hold them" in seen.line("behind later rows")
+
+
+def test_B14_lanes_show_it_up_to_the_next_kernel(kineto: Any, run: Any, tmp_path: Path) -> None:
+    path = inflated(kineto)
+
+    (lane,) = stream_lanes(Analysis(open_trace(path)))
+    assert (lane.end - lane.start).tolist() == [100_000, 50_000, 50_000]
+
+    target = tmp_path / "perfetto.json"
+    assert run("export", path, "--to", "perfetto", "-o", target).code == 0
+    events = {e["name"]: e for e in json.loads(target.read_text())["traceEvents"] if e.get("cat") == "kernel"}
+    assert {name: event["dur"] for name, event in events.items()} == {"K1": 100, "K2": 50, "K3": 50}
+    assert len({event["tid"] for event in events.values()}) == 1
+    assert events["K1"]["args"]["recorded dur (ns)"] == 1_600_000_000
+    assert "recorded dur (ns)" not in events["K2"]["args"]
+
+
+def test_B14_sums_that_hold_it_are_marked(kineto: Any, run: Any, page: Any) -> None:
+    path = inflated(kineto)
+
+    for report in ("cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_sum"):
+        seen = run("stats", path, report, "--format", "csv")
+        head, first, *rest = (line.split(",") for line in seen.out.splitlines())
+        assert head[-1] == "Late Ends"
+        assert (first[1], first[-2], first[-1]) == ("1600000000", "K1", "1")
+        assert [row[-1] for row in rest] == ["0", "0"]
+        assert f"{report}: 1 kernel ends behind later rows of its own stream" in seen.err
+    part = run("stats", path, "cuda_gpu_kern_sum", "--format", "csv", "--filter-time", "/50us:")
+    assert part.out.splitlines()[1].endswith(",K1,1")
+    listed = run("stats", path, "cuda_gpu_trace", "--format", "csv")
+    assert "1 kernel ends behind later rows" in listed.err
+    shown = page(path)
+    assert "1 kernel ends behind later rows of its own stream" in shown
+    assert "K1 (1 overlap the next of their stream)" in shown
+
+
+def test_B14_sound_traces_have_no_further_column(kineto: Any, run: Any) -> None:
+    for i, (ts, dur) in enumerate(((0, 100), (90, 50), (200, 50))):  # programmatic dependent launch: ends in order
+        kineto.kernel(ts, dur, i + 1, name=f"K{i + 1}")
+    path = kineto.write()
+
+    seen = run("stats", path, "cuda_gpu_kern_sum", "--format", "csv")
+
+    assert seen.out.splitlines()[0].endswith("StdDev (ns),Name")
+    assert "behind later rows" not in seen.err
+    (lane,) = stream_lanes(Analysis(open_trace(path)))
+    assert (lane.end - lane.start).tolist() == [100_000, 50_000, 50_000]
 
 
 def test_B21_no_correlation_ids(kineto: Any, check: Any) -> None:

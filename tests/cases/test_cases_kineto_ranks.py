@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from profkit.analysis.collectives import find_arrivals
 from profkit.ingest import open_trace
 
 
@@ -126,23 +127,57 @@ def test_E06_two_files_of_one_rank_that_overlap(tmp_path: Path, run: Any) -> Non
     assert str(tmp_path / "b.json") in line
 
 
-def test_E10_clocks_that_differ_are_said(tmp_path: Path, check: Any) -> None:
-    for rank, shift in enumerate((0, 11_560_000)):
-        events = [
-            {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "pid": 0, "tid": 7,
-             "ts": 4_900 + shift + 1_000 * i, "dur": 100, "args": {"device": 0, "stream": 7, "correlation": i + 1}}
-            for i in range(10)
-        ]  # fmt: skip
+def all_reduces(folder: Path, count: int, shift_us: int = 11_560_000) -> Path:
+    """Two ranks, the clock of the second ahead; their all-reduces end at 5,000 us, 6,000 us and so on."""
+    for rank in (0, 1):
+        events = []
+        for i in range(count):
+            start = 4_900 + 1_000 * i + rank * shift_us
+            call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 100 + rank, "tid": 1,
+                    "ts": start - 20, "dur": 5, "args": {"correlation": i + 1}}  # fmt: skip
+            kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", "pid": 0,
+                      "tid": 7, "ts": start, "dur": 100,
+                      "args": {"device": 0, "stream": 7, "correlation": i + 1}}  # fmt: skip
+            events += [call, kernel]
         top = {"schemaVersion": 1, "distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
-        (tmp_path / f"rank{rank}.json").write_text(json.dumps(top))
+        (folder / f"rank{rank}.json").write_text(json.dumps(top))
+    return folder
 
-    seen = check(tmp_path)
 
-    assert "clocks of the ranks are not aligned (each trace begins at 0)" in seen.line("clocks of the ranks")
+def test_E10_clocks_of_ranks_are_aligned_by_the_ends_of_collectives(tmp_path: Path, check: Any) -> None:
+    seen = check(all_reduces(tmp_path, 10))
+
+    note = "rank 1: clock moved by -11.56 s to agree with the first rank's, ±0 ns, by the ends of 10 collectives"
+    assert note in seen.document["trace"]["notes"]
+    assert note in seen.line("clock moved")
+    assert "not aligned" not in seen.text
     trace = open_trace(tmp_path)
-    assert trace.array("hosts", "offset_error_ns").tolist() == [-1, -1]
-    assert trace.rows("collectives") == 20
+    assert trace.array("hosts", "offset_ns").tolist() == [0, -11_560_000_000]
+    assert trace.array("hosts", "offset_error_ns").tolist() == [0, 0]
+    found = find_arrivals(trace)
+    assert (found.end_ns - found.end_ns[0]).tolist() == [i * 1_000_000 for i in range(10)]
+    assert found.wait_ns.tolist() == [0] * 10
+    assert (trace.array("kernels", "start_ns")[0::2] == trace.array("kernels", "start_ns")[1::2]).all()
+    assert trace.meta.origin_ns + int(found.end_ns[0]) == 5_000_000  # as rank 0 has it
+    assert (seen.summary["collectives"]["matched"], seen.summary["collectives"]["wait_p50_ns"]) == (10, 0)
+    assert seen.summary["collectives"]["ranks"] == []
+
+
+def test_E10_no_skew_before_alignment(tmp_path: Path, check: Any) -> None:
+    seen = check(all_reduces(tmp_path, 2))
+
+    warning = (
+        "clocks of the ranks are not aligned (each trace begins at 0): times of different ranks are not comparable "
+        "(rank 1: 2 collectives match, 3 are needed)"
+    )
+    assert warning in seen.line("clocks of the ranks")
+    assert open_trace(tmp_path).array("hosts", "offset_error_ns").tolist() == [-1, -1]
     assert seen.findings("skew") == []
+    assert seen.summary["collectives"] == {
+        "matched": 0, "not_matched": ["2 collectives not matched: clocks of its ranks are not aligned"],
+        "wait_p50_ns": None, "wait_sum_ns": None, "transfer_p50_ns": None, "error_ns": None, "ranks": [],
+    }  # fmt: skip
+    assert "came last" not in seen.text
 
 
 def test_B11_one_of_several_rank_files_has_no_timed_event(tmp_path: Path, check: Any) -> None:

@@ -13,8 +13,8 @@ from profkit import text
 from profkit.builder import Builder
 from profkit.ingest.kineto.mend import NOT_FINITE, Damage
 from profkit.ingest.kineto.source import line_of
-from profkit.model import Ints, Trace
-from profkit.schema import DEVICE_TABLES, FLAG_BEFORE_ITS_LAUNCH, FLAG_OVERLAPS_NEXT
+from profkit.model import Trace
+from profkit.schema import DEVICE_TABLES, FLAG_BEFORE_ITS_LAUNCH
 
 if TYPE_CHECKING:
     from profkit.ingest.kineto.pairs import Paired
@@ -93,19 +93,6 @@ def say_missing(builder: Builder, legacy: bool) -> None:
             builder.miss(table, f"no {what} in this trace")
 
 
-def doubts(trace: Trace) -> list[str]:
-    """Warnings on device rows: kernels that end behind later ones of their stream."""
-    over = _longer_than_next_row(trace)
-    if not len(over):
-        return []
-    ends = "ends behind later rows of its" if len(over) == 1 else "end behind later rows of their"
-    doubt = (
-        f"{text.count(len(over), 'kernel')} {ends} own stream, the longest lasts {text.ns(int(over.max()))}: a stream "
-        "runs one at a time, so such lengths are doubtful (late completion stamps), and so are sums that hold them"
-    )
-    return [doubt]
-
-
 def explanations(trace: Trace) -> list[str]:
     """Notes on why device rows have no launch delay: no correlation ids, or a start before their launch."""
     out: list[str] = []
@@ -136,15 +123,3 @@ def _lead(trace: Trace) -> int:
             longest, int((trace.array("calls", "start_ns")[call] - trace.array(table, "start_ns")[rows]).max())
         )
     return longest
-
-
-def _longer_than_next_row(trace: Trace) -> Ints:
-    """Lengths of kernels that cover the next row of their stream whole: overlap of neighbours alone may be real."""
-    flags, track = trace.array("kernels", "flags"), trace.array("kernels", "track")
-    start, dur = trace.array("kernels", "start_ns"), trace.array("kernels", "dur_ns")
-    order = np.lexsort((start, track))
-    end = (start + dur)[order]
-    covers = (track[order][:-1] == track[order][1:]) & (end[:-1] > end[1:])
-    rows = order[:-1][covers]
-    lengths: Ints = dur[rows[flags[rows] & FLAG_OVERLAPS_NEXT != 0]]
-    return lengths
