@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from profkit.analysis.context import Analysis
-from profkit.analysis.idle_pieces import idle_table
+from profkit.analysis.idle_table import idle_table
 from profkit.analysis.work import launches_table
 from profkit.errors import ProfkitError
 from profkit.rules import run_rules

@@ -9,7 +9,6 @@ import numpy as np
 
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import Intervals, union
-from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.headline import worst_finding
 from profkit.model import CheckResult, Finding, Ints, Mask
@@ -71,13 +70,13 @@ def _gaps(analysis: Analysis, finding: Finding, device: int) -> Ints:
 
 
 def _long_gaps(analysis: Analysis) -> Mask:
-    mask: Mask = (analysis.idle.length >= SHORTEST_GAP_NS) & ~launch_paced(analysis)
+    mask: Mask = (analysis.idle.length >= SHORTEST_GAP_NS) & ~analysis.launch_paced
     return mask
 
 
 def _paced_gaps(analysis: Analysis) -> Mask:
     """Launch-paced gaps; where there are decode steps, those inside of them."""
-    mask, steps = launch_paced(analysis), analysis.steps
+    mask, steps = analysis.launch_paced, analysis.steps
     in_decode = (steps.kind == DECODE) | (steps.kind == MIXED)
     if in_decode.any():
         step = steps.of_work[analysis.idle.ends_at]

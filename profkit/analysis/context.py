@@ -7,15 +7,19 @@ from functools import cached_property
 
 import numpy as np
 
-from profkit.analysis.busy import DeviceTime, device_times
+from profkit.analysis.busy import DeviceTime, Runs, device_runs, device_times
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
 from profkit.analysis.devices import device_numbers
-from profkit.analysis.idle import Idle, find_idle
+from profkit.analysis.idle import find_idle
+from profkit.analysis.idle_pieces import Idle
 from profkit.analysis.intervals import percentile
+from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
 from profkit.analysis.stages import Launched, StageTime, stage_times
 from profkit.analysis.steps import Steps, find_steps
+from profkit.analysis.steps_kernels import KernelSequence, find_sequences
+from profkit.analysis.steps_steady import Steady, find_steady
 from profkit.analysis.work import Work, clip_work, device_work
 from profkit.arrays import pack
 from profkit.model import Array, Ints, Mask, Trace, Window
@@ -50,15 +54,21 @@ class Analysis:
         return device_work(self.trace)
 
     @cached_property
-    def _clipped(self) -> tuple[Work, Ints]:
+    def clipped(self) -> tuple[Work, Ints | None]:
+        """(device rows cut at the edges of what is selected, their positions in ``whole_work``; None for all)."""
         if self.selected is None:
-            return self.whole_work, np.arange(len(self.whole_work))
+            return self.whole_work, None
         return clip_work(self.whole_work, self.selected)
 
     @property
     def work(self) -> Work:
         """Device rows, cut at the edges of what is selected."""
-        return self._clipped[0]
+        return self.clipped[0]
+
+    def whole_row(self, row: Array) -> Array:
+        """Position in ``whole_work`` of rows of ``work``."""
+        kept = self.clipped[1]
+        return row if kept is None else kept[row]
 
     @property
     def has_gpu_rows(self) -> bool:
@@ -92,11 +102,17 @@ class Analysis:
     @property
     def owner(self) -> Ints:
         """Innermost stage range of each row of ``work``, -1 for none."""
-        return self.whole_owner[self._clipped[1]]
+        kept = self.clipped[1]
+        return self.whole_owner if kept is None else self.whole_owner[kept]
+
+    @cached_property
+    def runs(self) -> list[Runs]:
+        """When each device with work worked without a pause."""
+        return device_runs(self.work)
 
     @cached_property
     def devices(self) -> list[DeviceTime]:
-        return device_times(self.work, self.window) if self.window is not None and self.has_gpu_rows else []
+        return device_times(self.work, self.runs, self.window) if self.window is not None else []
 
     @cached_property
     def stages(self) -> list[StageTime]:
@@ -111,7 +127,18 @@ class Analysis:
     @cached_property
     def steps(self) -> Steps:
         steps = find_steps(self.trace, self.ranges, self.whole_work)
-        return steps if self.selected is None else steps.inside(self.selected, self._clipped[1])
+        kept = self.clipped[1]
+        return steps if self.selected is None or kept is None else steps.inside(self.selected, kept)
+
+    @cached_property
+    def steady(self) -> Steady | None:
+        """From which step on periods stay about the same; None with too few of them to tell."""
+        return find_steady(self.steps)
+
+    @cached_property
+    def kernel_sequences(self) -> list[KernelSequence]:
+        """Sequences of kernels that repeat, of what is selected: one a process at most."""
+        return find_sequences(self.trace, self.work)
 
     def steps_of_device(self, device: int) -> Steps:
         """Steps of the processes that work on a device."""
@@ -120,15 +147,16 @@ class Analysis:
     def counted_steps(self, device: int | None = None) -> CountedSteps:
         """What a price per step is divided by: of all processes, or of those that work on a device."""
         steps = self.steps
-        mine = np.ones(len(steps), bool)
+        mine = steps.lead
         if device is not None:
             mine = np.isin(steps.process, np.unique(self.work.process[self.work.device == device]))
-        mine &= steps.counted & (steps.period >= 0)
+        mine = mine & steps.counted & (steps.period >= 0)
         totals = {code: int(steps.period[mine & (steps.kind == code)].sum()) for code in range(len(STEP_KINDS))}
         main = max(totals, key=lambda code: (totals[code], -code))
         mask = mine & (steps.kind == main)
-        kind = (*STEP_KINDS[:3], "profiler")[main]
-        return CountedSteps(mask, kind, int(mask.sum()), percentile(steps.period[mask], 50) or 0, totals[main])
+        return CountedSteps(
+            mask, steps.word(main), int(mask.sum()), percentile(steps.period[mask], 50) or 0, totals[main]
+        )
 
     @cached_property
     def requests(self) -> Requests:
@@ -137,7 +165,12 @@ class Analysis:
 
     @cached_property
     def idle(self) -> Idle:
-        return find_idle(self.trace, self.work, self.ranges, self.window or Window(0, 0))
+        return find_idle(self.trace, self.work, self.runs, self.ranges, self.window or Window(0, 0))
+
+    @cached_property
+    def launch_paced(self) -> Mask:
+        """Gaps of ``idle`` in which the device waited for launches and nothing else."""
+        return launch_paced(self.idle, self.work, self.launch_calls)
 
     @cached_property
     def call_kind(self) -> Array:
@@ -159,7 +192,7 @@ class Analysis:
         kind = self.steps.main_kind()
         if kind is None:
             return 0
-        return int((self.steps.counted & (self.steps.kind == kind)).sum())
+        return int((self.steps.counted & self.steps.lead & (self.steps.kind == kind)).sum())
 
     def device_name(self, device: int) -> str:
         """GPU name and number: ``NVIDIA H100 80GB HBM3 (GPU 0)``."""

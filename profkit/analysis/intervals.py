@@ -5,6 +5,7 @@ Everything that sums time goes through here, so that no time is ever counted twi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,9 @@ import numpy as np
 from profkit.model import Array, Ints
 
 _LIMIT = 1 << 62
+_EXACT = 1 << 53
+_LOW_BITS = 20
+_LOW = (1 << _LOW_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,65 @@ def _touching(intervals: Intervals, others: Intervals) -> Intervals:
     last = np.searchsorted(others.start, intervals.end, side="left") - 1
     keep = (last >= 0) & (others.end[np.maximum(last, 0)] > intervals.start)
     return Intervals(intervals.start[keep], intervals.end[keep])
+
+
+@dataclass(frozen=True)
+class StateLine:
+    """A code that changes at instants: ``code[i]`` holds from ``at[i]`` until ``at[i + 1]``, the last one for ever.
+
+    ``at`` ascends strictly, and begins before any time that is asked for.
+    """
+
+    at: Ints
+    code: Array
+
+    def cut(self, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints, Array]:
+        """(query, start, end, code) of every piece of the queries [start, end), by query and time; empty ones vanish.
+
+        The queries may come in any order and overlap each other.
+        """
+        first = np.searchsorted(self.at, start, side="right") - 1
+        count = np.where(end > start, np.searchsorted(self.at, end, side="left") - first, 0)
+        query = np.repeat(np.arange(len(start)), count)
+        step = np.arange(len(query)) - np.repeat(np.cumsum(count) - count, count) + first[query]
+        until = np.append(self.at[1:], _LIMIT)[step]
+        return query, np.maximum(self.at[step], start[query]), np.minimum(until, end[query]), self.code[step]
+
+
+def state_line(layers: Sequence[tuple[Array, Ints, Ints]], codes: Array) -> StateLine:
+    """When which layers were active: ``codes[mask]`` names a set of layers, with bit ``1 << layer`` for each of them.
+
+    Each of ``layers`` is (layer of each interval, start, end). Intervals of one layer do not overlap; those of
+    different layers may.
+    """
+    parts = [(np.left_shift(1, layer.astype(np.int32)), start, end) for layer, start, end in layers if len(start)]
+    if not parts:
+        return StateLine(np.asarray([-_LIMIT]), codes[:1])
+    times = np.concatenate([_interleaved(start, end) for _, start, end in parts])
+    change = np.concatenate([_interleaved(bit, -bit) for bit, _, _ in parts])
+    if len(times) > 1 and (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        times, change = times[order], change[order]
+    code = codes[np.cumsum(change, dtype=np.int32)]
+    last = np.append(times[1:] > times[:-1], True)  # of the changes at one instant the last one counts
+    at, code = np.append(-_LIMIT, times[last]), np.append(codes[:1], code[last])
+    new = np.append(True, code[1:] != code[:-1])
+    return StateLine(at[new], code[new])
+
+
+def _interleaved(first: Array, second: Array) -> Array:
+    """first[0], second[0], first[1], ...: times that are in order stay so."""
+    out = np.empty(2 * len(first), first.dtype)
+    out[::2], out[1::2] = first, second
+    return out
+
+
+def sum_by(group: Array, values: Ints, groups: int) -> Ints:
+    """Sum of the values of each group 0..groups-1, exact at any size: a float sum in parts that floats hold."""
+    if not len(values) or int(np.abs(values).max()) < _EXACT // len(values):
+        return np.bincount(group, values, groups).astype(np.int64)
+    low, high = values & _LOW, values >> _LOW_BITS
+    return sum_by(group, low, groups) + (sum_by(group, high, groups) << _LOW_BITS)
 
 
 def union_by_group(start: Ints, end: Ints, group: Array, groups: int) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.collectives import collective_facts
 from profkit.analysis.context import Analysis
-from profkit.analysis.idle import APART, CAUSES
+from profkit.analysis.idle_pieces import EVERY
 from profkit.analysis.intervals import percentile
 from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.trust import doubts
@@ -262,4 +262,4 @@ def _idle(analysis: Analysis) -> dict[str, int] | None:
     if not analysis.has_gpu_rows:
         return None
     totals = analysis.idle.by_cause()
-    return {cause: totals.get(cause, 0) for cause in (*CAUSES, *APART)}
+    return {cause: totals[cause] for cause in EVERY}

@@ -32,8 +32,7 @@ import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.idle import HOST_CAUSES
-from profkit.analysis.launch_pace import launch_paced
+from profkit.analysis.idle_pieces import HOST_CAUSES
 from profkit.analysis.ranges import idle_by_range
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_gpu_rows
@@ -57,12 +56,15 @@ WORDS = {
     "sync": "a synchronisation", "allocator": "the allocator", "module_load": "module loading",
     "launch_latency": "done (launch latency)", "unknown": "not recorded", "stage_schedule": "schedule",
     "stage_tokenize": "tokenize", "stage_sample": "sample", "stage_detokenize": "detokenize",
+    "off_cpu": "nothing (it was off its CPU)", "gil": "a wait for the GIL", "profiler": "the profiler",
+    "event_wait": "done (an event of another stream)", "graph_startup": "done (graph start-up)",
+    "not_collected": "not collected",
 }  # fmt: skip
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
     idle = analysis.idle
-    candidates = (idle.length >= SHORTEST_GAP_NS) & ~launch_paced(analysis)
+    candidates = (idle.length >= SHORTEST_GAP_NS) & ~analysis.launch_paced
     window = analysis.window or Window(0, 0)
     for device in np.unique(idle.device).tolist():
         rows = np.flatnonzero(candidates & (idle.device == device))
@@ -73,7 +75,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 
 def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Window) -> Finding:
     idle = analysis.idle
-    causes = {cause: int(part[rows].sum()) for cause, part in idle.parts.items()}
+    causes = idle.of_gaps(rows)
     ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
     explained = 2 * causes["unknown"] <= cost
     longest = rows[np.argsort(-idle.length[rows], kind="stable")]
@@ -84,7 +86,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         analysis,
         device=device,
         cost=idle.length[rows],
-        saving=sum((idle.parts[cause][rows] for cause in OWN_WORK), np.zeros(len(rows), np.int64)) if explained else -1,
+        saving=idle.part(*OWN_WORK)[rows] if explained else -1,
         step=analysis.steps.of_work[idle.ends_at[rows]],
         code=RULE.code,
         title=RULE.title,

@@ -36,7 +36,6 @@ from profkit import text
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
-from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.arrays import distinct
 from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
@@ -51,7 +50,7 @@ LONGEST_START_NS = 20_000
 
 def check(analysis: Analysis) -> Iterator[Finding]:
     idle = analysis.idle
-    paced = launch_paced(analysis)
+    paced = analysis.launch_paced
     for device in np.unique(idle.device[paced]).tolist():
         decode = _decode_steps(analysis, int(device))
         mine = paced & (idle.device == device)

@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analysis.calls import CALL_KINDS
 from profkit.analysis.context import Analysis
-from profkit.analysis.launch_pace import launch_paced
+from profkit.analysis.idle_pieces import EVERY
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES, KERNELS
 from profkit.arrays import depths, distinct
@@ -228,11 +228,11 @@ def request_lanes(trace: Trace) -> list[Lane]:
 def idle_lanes(analysis: Analysis) -> list[Lane]:
     """One lane a device: its idle gaps, by the cause that takes most of each; ``name`` is the row of ``idle``."""
     idle = analysis.idle
-    causes = (*idle.parts, LAUNCH_PACED)
+    causes = (*EVERY, LAUNCH_PACED)
     if not len(idle):
         return []
-    category = np.argmax(np.stack(list(idle.parts.values())), axis=0)
-    category[launch_paced(analysis)] = len(causes) - 1
+    category = idle.main_cause()
+    category[analysis.launch_paced] = len(causes) - 1
     labels = _device_labels(analysis)
     out = []
     for device in np.unique(idle.device).tolist():

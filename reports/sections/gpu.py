@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from profkit import text
-from profkit.analysis.idle import APART, CAUSES
+from profkit.analysis.idle_pieces import APART, CAUSES
 from profkit.report import ReportInput, Section
 from profkit.reports import words
 from profkit.reports.markup import join, legend, remark, stacked_bar, table

@@ -9,7 +9,7 @@ import pytest
 import profkit.reports
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.idle import APART, CAUSES
+from profkit.analysis.idle_pieces import APART, CAUSES
 from profkit.analysis.operators import operator_times
 from profkit.analysis.trust import remarks
 from profkit.api import check_analysis

@@ -99,7 +99,7 @@ def test_idle_gaps_have_the_cause_that_takes_most() -> None:
     (lane,) = idle_lanes(analysis)
     assert (lane.start.tolist(), lane.end.tolist()) == ([20_000], [1_000_000])
     assert _words(lane) == ["idle_stage_sample"]
-    assert analysis.idle.parts["stage_sample"][lane.name[0]] == 900_000
+    assert analysis.idle.part("stage_sample")[lane.name[0]] == 900_000
 
 
 def test_the_whole_window_is_the_gpu_s_or_else_the_host_s() -> None:

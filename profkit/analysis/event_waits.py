@@ -1,0 +1,197 @@
+"""What a stream was made to wait for: the operation that an event stands for, and when it ended.
+
+The event is a record of ``gpu_events``; what it stands for is the last operation of its stream that was submitted
+before it. Where records or waits are not in the capture and a stream-wait call stands between two operations of a
+stream, an operation of another device of the process that ended right before the second began is taken to be what it
+waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profkit.analysis.calls import event_waits
+from profkit.analysis.work import Work
+from profkit.arrays import first_match, pack
+from profkit.model import Array, Ints, Mask, Trace
+from profkit.schema import SYNC_KINDS
+
+NEVER = -(1 << 62)
+_STREAM_WAIT = SYNC_KINDS.index("stream_wait")
+
+
+def awaited_ends(trace: Trace, work: Work, row: Array, began: Ints, limit: int) -> Ints:
+    """When that ended which an event made these rows of Work wait for, NEVER where nothing did.
+
+    All of them have a call; ``began`` is when each of them began. ``limit`` is the longest time from the end of an
+    operation to the start of what waited for it, where only their times say so.
+    """
+    out = np.full(len(row), NEVER, np.int64)
+    waits = _recorded_waits(trace)
+    if len(waits):
+        streams = Streams(trace, work)
+        waiting, ended = _by_operation(streams, waits, _ends_of_events(trace, streams, waits))
+        at = np.searchsorted(waiting, row)
+        hit = np.flatnonzero(np.append(waiting, -1)[at] == row)
+        out[hit] = ended[at[hit]]
+        guess = hit[out[hit] == NEVER]
+    else:
+        guess = np.flatnonzero(_behind_a_wait(trace, work, row))
+    if len(guess):
+        out[guess] = _ended_right_before(work, row[guess], began[guess], limit)
+    return out
+
+
+class Streams:
+    """Operations of each stream in the order in which they were submitted, looked up when first asked for."""
+
+    def __init__(self, trace: Trace, work: Work) -> None:
+        self._trace, self._work = trace, work
+        self._of: dict[int, tuple[Ints, Ints]] = {}
+
+    @cached_property
+    def call_start(self) -> Ints:
+        return self._trace.array("calls", "start_ns")
+
+    def submitted(self, track: int) -> tuple[Ints, Ints]:
+        """(rows of Work, start of their calls) of a stream."""
+        if track not in self._of:
+            rows = np.flatnonzero((self._work.track == track) & (self._work.call >= 0))
+            time = self.call_start[self._work.call[rows]]
+            order = np.argsort(time, kind="stable")
+            self._of[track] = rows[order], time[order]
+        return self._of[track]
+
+    def end_before(self, track: Array, time: Ints) -> Ints:
+        """End of what was submitted to each stream before a time, NEVER if that is nothing."""
+        out = np.full(len(track), NEVER, np.int64)
+        for stream in np.unique(track).tolist():
+            rows, submitted = self.submitted(stream)
+            reach = np.append(NEVER, np.maximum.accumulate(self._work.end[rows]))
+            mine = track == stream
+            out[mine] = reach[np.searchsorted(submitted, time[mine], side="left")]
+        return out
+
+    def next_operation(self, track: Array, time: Ints) -> Ints:
+        """Row of Work that is submitted next to each stream at a time, -1 for none."""
+        out = np.full(len(track), -1, np.int64)
+        for stream in np.unique(track).tolist():
+            rows, submitted = self.submitted(stream)
+            mine = track == stream
+            out[mine] = np.append(rows, -1)[np.searchsorted(submitted, time[mine], side="left")]
+        return out
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """Waits of streams for events, in order of time. ``issued`` is the start of the call that made the stream wait."""
+
+    stream: Array
+    process: Array
+    event: Ints
+    event_sync: Ints
+    issued: Ints
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+
+def _recorded_waits(trace: Trace) -> _Waits:
+    rows = np.flatnonzero((trace.array("syncs", "kind") == _STREAM_WAIT) & (trace.array("syncs", "stream_track") >= 0))
+    take = {name: trace.array("syncs", name)[rows] for name in ("stream_track", "process", "event", "event_sync")}
+    issued = _call_starts(
+        trace, take["process"], trace.array("syncs", "correlation")[rows], trace.array("syncs", "start_ns")[rows]
+    )
+    return _Waits(take["stream_track"], take["process"], take["event"], take["event_sync"], issued)
+
+
+def _call_starts(trace: Trace, process: Array, correlation: Array, otherwise: Ints) -> Ints:
+    """Start of the call of each (process, correlation)."""
+    if not trace.rows("calls") or not len(process):
+        return otherwise
+    keys, asked = pack([[trace.array("calls", "process"), process], [trace.array("calls", "correlation"), correlation]])
+    at = np.where(correlation >= 0, first_match(keys, asked), -1)
+    return np.where(at >= 0, trace.array("calls", "start_ns")[at], otherwise)
+
+
+def _ends_of_events(trace: Trace, streams: Streams, waits: _Waits) -> Ints:
+    """When each awaited event came to pass, NEVER where its record is not known."""
+    out = np.full(len(waits), NEVER, np.int64)
+    if not trace.rows("gpu_events"):
+        return out
+    event = {name: trace.array("gpu_events", name) for name in ("process", "event", "event_sync", "start_ns", "track")}
+    recorded = _call_starts(trace, event["process"], trace.array("gpu_events", "correlation"), event["start_ns"])
+    record = _records_of(event, recorded, waits)
+    known = np.flatnonzero(record >= 0)
+    record = record[known]
+    out[known] = streams.end_before(event["track"][record], recorded[record])
+    on_device = trace.array("gpu_events", "device_time")[record]
+    out[known[on_device]] = event["start_ns"][record[on_device]]
+    return out
+
+
+def _records_of(event: dict[str, Array], recorded: Ints, waits: _Waits) -> Ints:
+    """Row of gpu_events that each wait is for: by the record's id, else the event's last record before the wait."""
+    if not len(waits):
+        return np.zeros(0, np.int64)
+    keys, asked = pack(
+        [[event["process"], waits.process], [event["event"], waits.event], [event["event_sync"], waits.event_sync]]
+    )
+    exact = np.where(waits.event_sync >= 0, first_match(keys, asked), -1)
+    columns = [[event["process"], waits.process], [event["event"], waits.event]]
+    same, wanted = pack(columns)
+    keys, asked = pack([*columns, [recorded, waits.issued]])
+    order = np.argsort(keys, kind="stable")
+    last = order[np.maximum(np.searchsorted(keys[order], asked, side="right") - 1, 0)]
+    before = (same[last] == wanted) & (recorded[last] <= waits.issued) & (waits.event_sync < 0)
+    return np.where(exact >= 0, exact, np.where(before, last, -1))
+
+
+def _by_operation(streams: Streams, waits: _Waits, ends: Ints) -> tuple[Ints, Ints]:
+    """(rows of Work that a wait stands before, in order; when the last of their events came to pass).
+
+    A wait holds whatever is submitted to its stream after it: the next operation first.
+    """
+    row = streams.next_operation(waits.stream, waits.issued)
+    has = row >= 0
+    found, which = np.unique(row[has], return_inverse=True)
+    last = np.full(len(found), NEVER, np.int64)
+    np.maximum.at(last, which, ends[has])
+    return found, last
+
+
+def _behind_a_wait(trace: Trace, work: Work, row: Array) -> Mask:
+    """Rows between whose call and that of the operation before them on their stream their thread made a stream wait."""
+    out = np.zeros(len(row), bool)
+    waits = np.flatnonzero(event_waits(trace)) if trace.rows("calls") else row[:0]
+    if not len(waits) or not len(np.unique(work.device)) > 1:
+        return out
+    call_start, thread = trace.array("calls", "start_ns"), trace.array("calls", "track")
+    issued = call_start[work.call[row]]
+    before = np.full(len(row), NEVER, np.int64)
+    streams = Streams(trace, work)
+    for stream in np.unique(work.track[row]).tolist():
+        _, submitted = streams.submitted(stream)
+        mine = work.track[row] == stream
+        before[mine] = np.append(NEVER, submitted)[np.searchsorted(submitted, issued[mine], side="left")]
+    for track in np.unique(thread[waits]).tolist():
+        times = call_start[waits[thread[waits] == track]]
+        mine = np.flatnonzero(thread[work.call[row]] == track)
+        out[mine] = np.searchsorted(times, issued[mine]) > np.searchsorted(times, before[mine])
+    return out
+
+
+def _ended_right_before(work: Work, row: Array, start: Ints, limit: int) -> Ints:
+    """The last end of an operation of another device of the process before each start, if it was near."""
+    out = np.full(len(row), NEVER, np.int64)
+    process, device = work.process[row], work.device[row]
+    for mine in np.unique(process).tolist():
+        of_process = np.flatnonzero(work.process == mine)
+        for own in np.unique(device[process == mine]).tolist():
+            ends = np.sort(work.end[of_process[work.device[of_process] != own]])
+            asked = np.flatnonzero((process == mine) & (device == own))
+            out[asked] = np.append(NEVER, ends)[np.searchsorted(ends, start[asked], side="right")]
+    return np.where(start - out <= limit, out, NEVER)
