@@ -11,7 +11,6 @@ from profkit.analysis.intervals import percentile
 from profkit.analysis.operators import operator_times
 from profkit.analysis.steps import DECODE, MIXED, OTHER, PREFILL
 from profkit.model import Finding, NotRun, Window
-from profkit.schema import STEP_KINDS
 
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
@@ -130,9 +129,9 @@ def _host_steps(analysis: Analysis) -> str:
     """How long a step takes on the host, and in which operator: all that is known where no GPU was recorded."""
     steps = analysis.steps
     for code in (DECODE, MIXED, PREFILL, OTHER):
-        lengths = (steps.host_end - steps.host_start)[steps.counted & (steps.kind == code)]
+        lengths = steps.host_ns[steps.counted & steps.lead & (steps.kind == code)]
         if len(lengths):
-            word = {OTHER: "profiler"}.get(code, STEP_KINDS[code])
+            word = steps.word(code)
             median = text.ns(percentile(lengths, 50))
             return f"a {word} step takes {median} on the host (median of {len(lengths)}){_mostly(analysis)}"
     return ""

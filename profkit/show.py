@@ -189,7 +189,7 @@ def _step_lines(summary: Mapping[str, Any]) -> list[str]:
             for kind, step in summary["steps"].items()
         ]
         head = ["steps", "count", "warm-up", "period p50", "p90", "p99", "host p50", "p90", "p99"]
-        lines += columns(head, rows)
+        lines += [*columns(head, rows), *summary["step_remarks"]]
     for name in ("ttft", "tpot"):
         if spread := summary[f"{name}_ns"]:
             values = ", ".join(f"p{p} {text.ns(spread[f'p{p}'])}" for p in (50, 90, 99))

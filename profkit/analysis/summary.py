@@ -12,9 +12,10 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.idle_pieces import EVERY
 from profkit.analysis.intervals import percentile
 from profkit.analysis.range_work import kernel_launches, range_kernels
+from profkit.analysis.steps_summary import step_facts, step_rows
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
-from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS, STEP_KINDS
+from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS
 
 PERCENTS = (50, 90, 99)
 _MOST_ROWS = 50
@@ -53,7 +54,8 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "devices": _devices(analysis),
         "busy_share_mean": _mean_busy_share(analysis),
         "stages": _stages(analysis),
-        "steps": _steps(analysis),
+        "steps": step_rows(analysis),
+        **step_facts(analysis),
         "requests": len(requests),
         "ttft_ns": _spread(requests.ttft[complete & (requests.ttft >= 0)]),
         "tpot_ns": _spread(requests.tpot[complete & (requests.tpot >= 0)]),
@@ -115,29 +117,6 @@ def _stages(analysis: Analysis) -> list[dict[str, Any]]:
         }
         for stage in analysis.stages
     ]
-
-
-def _steps(analysis: Analysis) -> dict[str, dict[str, Any]]:
-    steps = analysis.steps
-    out: dict[str, dict[str, Any]] = {}
-    for code, kind in enumerate(STEP_KINDS):
-        every = steps.kind == code
-        if not every.any():
-            continue
-        counted = every & steps.counted
-        host = (steps.host_end - steps.host_start)[counted]
-        periods = steps.periods(code)
-        tokens = steps.decode_tokens[counted & (steps.decode_tokens >= 0)]
-        out[kind] = {
-            "count": int(every.sum()),
-            "warm_up": int((every & steps.warm_up).sum()),
-            "incomplete": int((every & ~steps.complete).sum()),
-            **{f"period_p{p}_ns": percentile(periods, p) for p in PERCENTS},
-            "period_n": len(periods),
-            **{f"host_p{p}_ns": percentile(host, p) for p in PERCENTS},
-            "batch_p50": percentile(tokens, 50),
-        }
-    return out
 
 
 def _spread(values: Array) -> dict[str, Any] | None:

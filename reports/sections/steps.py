@@ -43,7 +43,7 @@ def _steps(summary: Mapping[str, Any]) -> Markup:
         "Period: from the end of the previous step's GPU work to the end of its own. Percentiles (nearest rank) are "
         "over complete steps without warm-up; n/a where a step has no GPU work in this capture."
     )
-    return table(head, rows, foot=foot)
+    return join([table(head, rows, foot=foot), *(remark(line) for line in summary["step_remarks"])])
 
 
 def _chart(report: ReportInput) -> Markup:
