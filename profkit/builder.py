@@ -248,6 +248,24 @@ class Builder:
             process["gpu_rows"] = row in seen
 
 
+def with_times(trace: Trace, times: Mapping[str, Mapping[str, Ints]]) -> Trace:
+    """The same rows at other times: ``times[table][column]`` replace columns; rows are put in order of them again."""
+    columns: dict[str, dict[str, Any]] = {}
+    for name in TABLES:
+        if TABLES[name].kind in ("event", "long") and name in trace.tables:
+            table = trace.tables[name]
+            columns[name] = {
+                c.name: table.column(c.name).combine_chunks() if c.type == pa.string() else trace.array(name, c.name)
+                for c in TABLES[name].columns
+                if c.name != "id"
+            }
+            columns[name] |= times.get(name, {})
+    columns["spans"] |= {name: columns["spans"][name].copy() for name in ("parent", "depth")}
+    _translate_references(columns, {name: _sort(columns[name]) for name in EVENT_TABLES})
+    _nest(columns["spans"])
+    return replace(trace, tables={**trace.tables, **{name: _frozen(name, part) for name, part in columns.items()}})
+
+
 def _absent(column: Column) -> Any:
     if column.type == pa.string():
         return ""

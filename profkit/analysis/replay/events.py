@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.replay.model import Calls
 from profkit.analysis.work import Work
 from profkit.arrays import pack
-from profkit.model import Ints, Trace
+from profkit.model import Array, Ints, Trace
 from profkit.schema import SYNC_KINDS
 
 _STREAM_WAIT = SYNC_KINDS.index("stream_wait")
@@ -64,9 +64,26 @@ def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> 
         return Records(op, at)
     call = _call_starts(trace, "gpu_events")
     at = np.where(call >= 0, call, at)
-    track = trace.array("gpu_events", "track")
+    track = streams_with_work(trace, work, trace.array("gpu_events", "track"))
     _last_of_stream(work, submitted, track, at, op)
     return Records(op, at)
+
+
+def streams_with_work(trace: Trace, work: Work, tracks: Array) -> Array:
+    """The lane that each of these streams has its work on.
+
+    Some exports leave the device or the context out of rows of synchronisations and events: then the stream of the same
+    number in the same process that has work is meant, if there is one only.
+    """
+    used = np.unique(work.track)
+    stream, process = trace.array("tracks", "stream"), trace.array("tracks", "process")
+    table = np.arange(trace.rows("tracks") + 1)
+    table[-1] = -1
+    for track in np.setdiff1d(tracks[tracks >= 0], used).tolist():
+        same = used[(stream[used] == stream[track]) & (process[used] == process[track])]
+        if len(same) == 1 and stream[track] >= 0:
+            table[track] = same[0]
+    return table[tracks]
 
 
 def _last_of_stream(work: Work, submitted: Ints, track: Ints, at: Ints, out: Ints) -> None:
@@ -107,7 +124,7 @@ def awaited_operations(trace: Trace, calls: Calls, work: Work, submitted: Ints) 
     other = records.before(trace, rows)
     start = _call_starts(trace, "syncs")[rows]
     at = np.where(start >= 0, start, trace.array("syncs", "start_ns")[rows])
-    track = trace.array("syncs", "stream_track")[rows]
+    track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[rows]
     op = np.full(len(rows), -1, np.int64)
     for stream in np.unique(track).tolist():
         ops = np.flatnonzero(work.track == stream)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, SYNC
-from profkit.analysis.replay.events import Records, recorded_events
-from profkit.analysis.replay.model import QUEUE, WAIT, Calls, Edges
+from profkit.analysis.replay.events import Records, recorded_events, streams_with_work
+from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
+from profkit.analysis.replay.polls import find_polls
 from profkit.analysis.work import COPIES, Work
 from profkit.arrays import first_match, pack
 from profkit.model import Array, Ints, Mask, Trace
@@ -58,9 +59,13 @@ def wait_edges(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Call
     src = 2 * len(calls) + 2 * op + ~at_start
     kind = np.full(len(op), WAIT, np.int8)
     queue = _queue(trace, calls, work, call)
-    call_of = np.concatenate((call_of, queue[0]))
-    src, since = np.concatenate((src, queue[1])), np.concatenate((since, queue[2]))
-    kind = np.concatenate((kind, np.full(len(queue[0]), QUEUE, np.int8)))
+    polls, calls = find_polls(trace, calls, work, submitted)
+    call_of = np.concatenate((call_of, queue[0], polls[0]))
+    src = np.concatenate((src, queue[1], 2 * len(calls) + 2 * polls[1] + 1))
+    since = np.concatenate((since, queue[2], work.end[polls[1]]))
+    kind = np.concatenate(
+        (kind, np.full(len(queue[0]), QUEUE, np.int8), np.full(len(polls[0]), POLL, np.int8))
+    )
     return _with_own(trace, calls, call_of, src, since, kind)
 
 
@@ -70,7 +75,7 @@ def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints,
     np.maximum.at(latest, call_of, since)
     held = latest > calls.start
     name = trace.array("calls", "name")[calls.row]
-    alone = _alone(name, calls.end - calls.start, held, trace.rows("names"))
+    alone = _alone(name, calls, held, trace.rows("names"))
     # What is left after the wait cannot be more than the call took.
     own = np.where(held, np.minimum(alone[name], calls.end - calls.start), calls.own)
     binds = held[call_of] & (since == latest[call_of])
@@ -81,13 +86,21 @@ def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints,
     return replace(calls, own=own), edges
 
 
-def _alone(name: Array, length: Ints, held: Mask, names: int) -> Ints:
-    """Median length of the calls of each name that waited for nothing; without such calls at most SUBMIT_NS."""
+def _alone(name: Array, calls: Calls, held: Mask, names: int) -> Ints:
+    """What calls of each name take that wait for nothing, ns: their median, at most SUBMIT_NS without such calls.
+
+    A synchronisation that waits for work which was not recorded looks as if it waited for nothing: there the shortest
+    call of the name.
+    """
+    length = calls.end - calls.start
     out = np.full(names + 1, SUBMIT_NS, np.int64)
     for row in np.unique(name[held]).tolist():
-        free = length[(name == row) & ~held]
+        mine = name == row
+        free = length[mine & ~held]
         if len(free):
             out[row] = int(np.median(free))
+        if (calls.kind[mine] == SYNC).any():
+            out[row] = min(int(length[mine].min()), SUBMIT_NS)
     return out
 
 
@@ -101,7 +114,7 @@ def _submitted(calls: Calls, work: Work, call: Ints) -> Ints:
 def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, records: Records) -> _Pairs:
     """The last operation of every stream that a synchronisation covers, submitted before it began."""
     sync = np.flatnonzero(calls.kind == SYNC)
-    kind, stream, event_op, device = _targets(trace, calls, sync, records)
+    kind, stream, event_op, device = _targets(trace, calls, work, sync, records)
     process = trace.array("calls", "process")[calls.row[sync]]
     parts: list[tuple[Ints, Ints, Mask]] = []
     for track in np.unique(work.track).tolist():
@@ -151,7 +164,9 @@ def _last_before(times: Ints, at: Ints) -> Ints:
     return np.searchsorted(np.maximum.accumulate(times), at, side="left") - 1
 
 
-def _targets(trace: Trace, calls: Calls, sync: Ints, records: Records) -> tuple[Array, Array, Ints, Array]:
+def _targets(
+    trace: Trace, calls: Calls, work: Work, sync: Ints, records: Records
+) -> tuple[Array, Array, Ints, Array]:
     """(kind, track of the stream or -1, operation before the event or -1, device or -1) of each synchronisation."""
     names = trace.array("calls", "name")[calls.row[sync]]
     table = np.full(trace.rows("names") + 1, _CONTEXT, np.int8)
@@ -165,7 +180,7 @@ def _targets(trace: Trace, calls: Calls, sync: Ints, records: Records) -> tuple[
         return kind, stream, event_op, device
     row = _sync_rows(trace, calls, sync)
     hit = row >= 0
-    track = trace.array("syncs", "stream_track")[np.maximum(row, 0)]
+    track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[np.maximum(row, 0)]
     is_stream = hit & (kind == _STREAM)
     stream[is_stream] = track[is_stream]
     event_op[hit] = records.before(trace, row[hit])

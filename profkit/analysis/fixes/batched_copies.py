@@ -1,0 +1,49 @@
+"""Many small uploads in a step: one upload of all of them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Fix, Found
+from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copies, step_of_calls
+from profkit.analysis.replay import edits
+from profkit.analysis.replay.model import Model
+from profkit.model import Ints
+
+FEWEST = 4
+"""Fewer small uploads in a step are not many."""
+
+
+def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
+    ops, kind, size = copies(analysis, model)
+    step = step_of_calls(analysis, model)
+    ops = ops[(kind == H2D) & (size <= LARGE_BYTES) & (step[model.call[ops]] >= 0)] if len(ops) else ops
+    if not len(ops):
+        return None
+    of = step[model.call[ops]]
+    count = np.bincount(of)
+    ops = ops[count[of] >= FEWEST]
+    ops = ops[np.lexsort((model.work.start[ops], step[model.call[ops]]))]
+    if not len(ops):
+        return None
+    of = step[model.call[ops]]
+    first = np.ones(len(ops), bool)
+    first[1:] = of[1:] != of[:-1]
+    return Found(
+        count=len(ops),
+        free=partial(_free, ops=ops),
+        fixed=partial(_free, ops=ops[~first]),
+        assumed=("one upload of all of them takes as long as the first of them: they are bound by latency, not by bytes",),
+        facts={"uploads": len(ops), "steps": int(first.sum())},
+    )
+
+
+def _free(model: Model, *, ops: Ints) -> Model:
+    calls = np.unique(model.call[ops])
+    return edits.without_ops(edits.without_calls(model, calls), ops)
+
+
+FIX = Fix("batched-copies", "PK306", "Upload in one copy", find)

@@ -1,0 +1,104 @@
+"""Kernels launched one by one: each run of launches without a wait or a copy between them replayed as one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.calls import COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, OTHER
+from profkit.analysis.constants import constants
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Fix, Found
+from profkit.analysis.fixes._find import D2D, MEMSET as MEMSET_COPY, copies, in_ranges, step_of_calls
+from profkit.analysis.replay import edits
+from profkit.analysis.replay.model import Model
+from profkit.model import Ints, Mask
+
+FEWEST = 8
+"""Shorter runs of launches gain nothing from a graph of their own."""
+STALL_NS = 1_000_000
+_STAGES = ("schedule", "tokenize", "sample", "detokenize")
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of launches: their first calls, all later ones, and how many launches each has."""
+
+    first: Ints
+    later: Ints
+    size: Ints
+
+
+def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
+    return of_runs(analysis, model, find_runs(analysis, model, np.ones(len(model.calls), bool)))
+
+
+def find_runs(analysis: Analysis, model: Model, keep: Mask) -> Runs:
+    """Calls of a thread and a step that launch kernels one behind the other, with no wait and no host copy between."""
+    calls = model.calls
+    part = np.isin(calls.kind, (LAUNCH, MEMSET, OTHER))
+    ops, kind, _ = copies(analysis, model)
+    on_device = ops[np.isin(kind, (D2D, MEMSET_COPY))]
+    part[model.call[on_device]] |= np.isin(calls.kind[model.call[on_device]], (COPY, MEMSET))
+    step = step_of_calls(analysis, model)
+    if (step >= 0).any():
+        part &= step >= 0
+    part &= keep
+    joined = np.zeros(len(calls), bool)
+    joined[1:] = part[1:] & part[:-1] & (calls.track[1:] == calls.track[:-1]) & (step[1:] == step[:-1])
+    number = np.cumsum(part & ~joined) - 1
+    launches = np.flatnonzero(part & (calls.kind == LAUNCH))
+    size = np.bincount(number[launches], minlength=int(number[-1]) + 1 if len(number) else 0)
+    launches = launches[size[number[launches]] >= FEWEST]
+    is_first = np.ones(len(launches), bool)
+    is_first[1:] = number[launches][1:] != number[launches][:-1]
+    first = launches[is_first]
+    # From the first launch of a run to its last one everything belongs to the graph, event records too.
+    inside = np.flatnonzero(part & (size[number] >= FEWEST)) if len(size) else launches
+    start = np.zeros(len(size), np.int64)
+    start[number[first]] = first
+    end = start.copy()
+    end[number[launches]] = launches
+    later = inside[(inside > start[number[inside]]) & (inside <= end[number[inside]])] if len(inside) else inside
+    return Runs(first, later, size[number[first]] if len(first) else first)
+
+
+def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
+    """These runs, each as one graph launch."""
+    if not len(runs.first):
+        return None
+    base, node, source = _launch_cost(model)
+    calls = model.calls
+    stays = in_ranges(analysis, model, _STAGES)[runs.later]
+    stays = np.where(calls.gap[runs.later] > STALL_NS, calls.gap[runs.later], stays)
+    return Found(
+        count=len(runs.first) + len(runs.later),
+        free=partial(_as_one, runs=runs, own=np.zeros(len(runs.first), np.int64), stays=stays),
+        fixed=partial(_as_one, runs=runs, own=base + node * runs.size, stays=stays),
+        assumed=(
+            f"one graph launch takes the host {text.ns(base)} and {text.ns(node)} a node ({source})",
+            "host work between the launches is not done when a graph is replayed",
+            "kernels of a graph follow each other as those of a stream do",
+        ),
+        facts={"graph_launches": len(runs.first), "graph_launch_base_ns": base, "graph_launch_node_ns": node},
+    )
+
+
+def _as_one(model: Model, *, runs: Runs, own: Ints, stays: Ints) -> Model:
+    model = edits.with_own(edits.without_waits(model, runs.first), runs.first, own)
+    return edits.with_gap(edits.without_calls(model, runs.later), runs.later, stays)
+
+
+def _launch_cost(model: Model) -> tuple[int, int, str]:
+    """(base, a node more, source) of a graph launch on the host, ns: as this trace's own ones, else as published."""
+    own = model.calls.own[model.calls.kind == GRAPH_LAUNCH]
+    if len(own):
+        return int(np.median(own)), 0, f"median of {len(own):,} graph launches of this trace"
+    figures = constants()["graph_launch"]
+    return int(figures["base_ns"]), int(figures["node_ns"]), str(figures["source"])
+
+
+FIX = Fix("cuda-graphs", "PK201", "Replay runs of launches as CUDA graphs", find)

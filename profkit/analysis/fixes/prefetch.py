@@ -1,0 +1,73 @@
+"""Uploads that the same step waits for: issued a step ahead on a stream of their own, so that they overlap its kernels."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Fix, Found
+from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copies, step_of_calls, usual_submit
+from profkit.analysis.replay import edits
+from profkit.analysis.replay.model import EVENT, STREAM, Model
+from profkit.model import Ints
+
+
+def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
+    """Uploads of more than 64 kB in steps, where the step before has one too: its call is when the copy can begin."""
+    ops, kind, size = copies(analysis, model)
+    step = step_of_calls(analysis, model)
+    mine = (kind == H2D) & (size > LARGE_BYTES) & (step[model.call[ops]] >= 0)
+    ops = ops[mine]
+    if not len(ops):
+        return None
+    before = _calls_a_step_before(step, model, ops)
+    known = before >= 0
+    if not known.any():
+        return None
+    calls = np.unique(model.call[ops[known]])
+    submit = np.minimum(usual_submit(model), model.calls.end[calls] - model.calls.start[calls])
+    return Found(
+        count=int(known.sum()),
+        free=partial(_free, calls=calls, ops=ops[known]),
+        fixed=partial(_ahead, calls=calls, ops=ops[known], before=before[known], submit=submit),
+        assumed=(
+            "what is uploaded is known a step before it is needed, and there is room for it on the GPU",
+            "the copy engine runs beside the kernels without slowing them",
+        ),
+    )
+
+
+def _calls_a_step_before(step: Ints, model: Model, ops: Ints) -> Ints:
+    """The call of the upload at the same place of the step before, else of its first upload; -1 without one."""
+    of = step[model.call[ops]]
+    place = np.zeros(len(ops), np.int64)
+    new = np.ones(len(ops), bool)
+    order = np.lexsort((model.work.start[ops], of))
+    new[1:] = of[order][1:] != of[order][:-1]
+    starts = np.flatnonzero(new)
+    place[order] = np.arange(len(ops)) - np.repeat(starts, np.diff(np.append(starts, len(ops))))
+    found = {(int(s), int(p)): int(c) for s, p, c in zip(of, place, model.call[ops], strict=True)}
+    out = [found.get((int(s) - 1, int(p)), found.get((int(s) - 1, 0), -1)) for s, p in zip(of, place, strict=True)]
+    return np.asarray(out, np.int64)
+
+
+def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
+    return edits.without_ops(edits.without_calls(model, calls), ops)
+
+
+def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints) -> Model:
+    first = model.first_op
+    edges = model.edges
+    gone = np.zeros(len(model.work), bool)
+    gone[ops] = True
+    behind = (edges.kind == STREAM) & gone[np.maximum(edges.src - first, 0) // 2] & (edges.src >= first)
+    behind &= ~gone[np.maximum(edges.dst - first, 0) // 2]
+    ends, consumers = edges.src[behind] | 1, edges.dst[behind]  # first is even: an odd point is an end
+    model = edits.with_own(edits.without_waits(model, calls), calls, np.minimum(model.calls.own[calls], submit))
+    model = edits.resubmitted(edits.on_own_stream(model, ops), ops, before)
+    return edits.with_constraint(model, ends, consumers, 0, EVENT)
+
+
+FIX = Fix("prefetch", "PK305", "Upload a step ahead", find)

@@ -1,0 +1,27 @@
+"""Steps that launch kernels one by one among steps that replay a graph (a batch size without a graph): these replay too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profkit.analysis.calls import GRAPH_LAUNCH
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Fix, Found
+from profkit.analysis.fixes._find import step_of_calls
+from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
+from profkit.analysis.replay.model import Model
+
+MOST_STEPS = 0.5
+"""Part of the steps that must replay a graph for the others to be misses."""
+
+
+def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
+    step = step_of_calls(analysis, model)
+    steps = np.unique(step[step >= 0])
+    replays = np.unique(step[(step >= 0) & (model.calls.kind == GRAPH_LAUNCH)])
+    if not len(steps) or len(replays) < MOST_STEPS * len(steps):
+        return None
+    return of_runs(analysis, model, find_runs(analysis, model, (step >= 0) & ~np.isin(step, replays)))
+
+
+FIX = Fix("replay-every-step", "PK204", "Replay a graph in every step", find)

@@ -1,0 +1,130 @@
+"""Prices: the recorded window minus the window of a replay in which something took less time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from profkit.analysis.context import Analysis
+from profkit.analysis.replay.build import build_model
+from profkit.analysis.replay.model import Model, Times
+from profkit.analysis.replay.solve import replay
+from profkit.analysis.replay.trust import Trust, how_far
+from profkit.model import Ints, Mask, Window
+
+MOST_OPS = 200_000
+"""More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
+
+Change = Callable[[Model], Model]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A model of a trace, or of a sample of it, with its replay as recorded.
+
+    ``step`` is the step of each operation, -1 for none; ``counted`` the steps (positions in ``analysis.steps``) whose
+    period is compared; ``scale`` how many times as many such steps the whole trace has.
+    """
+
+    model: Model
+    times: Times
+    trust: Trust
+    step: Ints
+    counted: Ints
+    scale: float
+    sampled: str
+    """Which part was replayed, in words; empty for all of it."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a change gives: ``window_ns`` less over all, ``step_ns`` less a step (-1 without steps)."""
+
+    window_ns: int
+    step_ns: int
+
+
+def start(analysis: Analysis) -> Replayed:
+    """Build and check the model of a trace; see MOST_OPS."""
+    part, words = _part(analysis)
+    model = build_model(analysis, part)
+    steps = analysis.steps
+    of = steps.of_work if len(steps) and analysis.selected is None else np.zeros(0, np.int64)
+    step = of[model.row] if len(of) else np.full(len(model.work), -1)
+    counted = _compared(analysis, step)
+    total = int((steps.counted & (steps.period >= 0)).sum()) if len(steps) else 0
+    return Replayed(
+        model=model,
+        times=replay(model),
+        trust=how_far(model),
+        step=step,
+        counted=counted,
+        scale=total / len(counted) if words and len(counted) else 1.0,
+        sampled=words,
+    )
+
+
+def difference(analysis: Analysis, replayed: Replayed, change: Change) -> Difference:
+    """What a change takes from the window and from a step, ns; negative where it makes things slower."""
+    times = replay(change(replayed.model))
+    window = replayed.times.window - times.window
+    count = len(replayed.counted)
+    if not count:
+        return Difference(round(window * replayed.scale), -1)
+    before, after = (_periods(analysis, replayed, t) for t in (replayed.times, times))
+    saved = int((before - after).sum())
+    return Difference(round(window * replayed.scale), (2 * saved + count) // (2 * count))
+
+
+def _periods(analysis: Analysis, replayed: Replayed, times: Times) -> Ints:
+    """Period of each compared step in a replay: from the end of the work of the step before to its own."""
+    end = np.full(len(analysis.steps) + 1, -(1 << 60))
+    np.maximum.at(end, replayed.step, times.end)
+    return end[replayed.counted] - end[replayed.counted - 1]
+
+
+def _compared(analysis: Analysis, step: Ints) -> Ints:
+    """Counted steps of the main kind that have a period, with work of their own and of the one before in the model."""
+    steps = analysis.steps
+    if not len(steps) or not len(step):
+        return np.zeros(0, np.int64)
+    present = np.zeros(len(steps) + 1, bool)
+    present[step] = True
+    rows = np.flatnonzero(analysis.counted_steps().mask & present[:-1])
+    rows = rows[rows > 0]
+    return rows[present[rows - 1]]
+
+
+def _part(analysis: Analysis) -> tuple[Window | None, str]:
+    """(what of the host's time to replay, in words): all of it where that is not too much."""
+    work = analysis.whole_work
+    if analysis.selected is not None:
+        return analysis.selected, "the window that was selected"
+    if len(work) <= MOST_OPS:
+        return None, ""
+    steps = analysis.steps
+    rows = np.flatnonzero(_mask(analysis))
+    if len(rows) < 3:
+        middle = len(work) // 2
+        part = work.where(np.arange(middle - MOST_OPS // 2, middle + MOST_OPS // 2))
+        window = part.window
+        return window, f"{len(part):,} device operations from the middle of the capture"
+    sizes = np.bincount(steps.of_work[steps.of_work >= 0], minlength=len(steps))
+    # Work between the steps, and of steps that are not counted, comes along.
+    each = max(len(work) / max(len(rows), 1), float(sizes[rows].mean()))
+    count = int(min(max(MOST_OPS / each, 2), len(rows)))
+    first = (len(rows) - count) // 2
+    chosen = rows[first : first + count]
+    window = Window(int(steps.host_start[chosen[0]]), int(steps.host_end[chosen[-1]]))
+    return window, f"steps {steps.index[chosen[0]]:,} to {steps.index[chosen[-1]]:,}"
+
+
+def _mask(analysis: Analysis) -> Mask:
+    """Counted steps of the first process that has any: the lowest rank."""
+    steps = analysis.steps
+    mask = analysis.counted_steps().mask
+    if mask.any():
+        mask = mask & (steps.process == steps.process[np.flatnonzero(mask)[0]])
+    return mask
