@@ -6,13 +6,15 @@ ends is the offset between two clocks, half of the range of the differences its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 
 from profkit import text
-from profkit.collective_order import number_collectives
+from profkit.arrays import key_of, numbered
+from profkit.collective_order import number_collectives, series_keys
 from profkit.model import Ints, Trace
 
 FEWEST_MATCHES = 3
@@ -24,27 +26,35 @@ The ranks of one collective leave it within microseconds of each other, and a cl
 after 20 s: a wider spread means that other collectives were taken for each other, or that a clock was set meanwhile.
 """
 
-Series = tuple[str, str, str]
+ONE_CLOCK_NS = 10_000
+"""Up to here a difference may be that of the ranks and not of their clocks: one leaves a collective after the other."""
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Ends of the collectives that one clock saw, by series, and the time of the source at which its trace begins, ns.
+    """Ends of the collectives that one clock saw, in trace time, and the source's own time at which that begins, ns.
 
-    ``ends`` are in trace time; ``host`` is the name of the machine, "" if not known.
+    ``series`` has the key of each; within a series they are in order.
     """
 
     base_ns: int
-    ends: Mapping[Series, Ints]
-    host: str = ""
+    series: pa.ChunkedArray
+    end: Ints
 
     def continued(self, later: Ends) -> Ends:
         """With those of a later capture that the same clock timed."""
-        apart = later.base_ns - self.base_ns
-        ends = dict(self.ends)
-        for label, times in later.ends.items():
-            ends[label] = np.concatenate([ends[label], times + apart]) if label in ends else times + apart
-        return replace(self, ends=ends)
+        series = pa.chunked_array([*self.series.chunks, *later.series.chunks], pa.string())
+        return Ends(self.base_ns, series, np.concatenate([self.end, later.end + (later.base_ns - self.base_ns)]))
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """:class:`Ends` with numbers for the series of all clocks, by series and in order; ``count`` is by series."""
+
+    base_ns: int
+    code: Ints
+    end: Ints
+    count: Ints
 
 
 @dataclass(frozen=True)
@@ -67,31 +77,33 @@ def ends_of(trace: Trace, base_ns: int) -> Ends:
     A series that they hold in different numbers is left out.
     """
     found = number_collectives(trace)
-    ends: dict[Series, Ints] = {}
     order = np.lexsort((found.number, found.member, found.series))
     series, member = found.series[order], found.member[order]
-    cuts = np.flatnonzero((series[1:] != series[:-1]) | (member[1:] != member[:-1])) + 1
-    sizes: dict[Series, set[int]] = {}
-    for rows in np.split(order, cuts) if len(order) else []:
-        label = found.labels[int(found.series[rows[0]])]
-        sizes.setdefault(label, set()).add(len(rows))
-        ends.setdefault(label, found.end[rows])
-    hosts = set(trace.text("hosts", "hostname"))
-    host = hosts.pop() if len(hosts) == 1 else ""
-    return Ends(base_ns, {label: ends[label] for label, size in sizes.items() if len(size) == 1}, host)
+    count = np.bincount(series, minlength=found.labels.num_rows)
+    first_of = np.full(len(count), np.iinfo(np.int64).max)
+    np.minimum.at(first_of, series, member)
+    of_first = np.bincount(series[member == first_of[series]], minlength=len(count))
+    pair = numbered(key_of(series, member))
+    sizes = np.bincount(pair[2], minlength=len(pair[1]))
+    even = np.ones(len(count), bool)
+    owner = series[pair[1]]
+    even[owner[sizes != of_first[owner]]] = False
+    keep = (member == first_of[series]) & even[series]
+    return Ends(base_ns, series_keys(found.labels).take(pa.array(series[keep])), found.end[order][keep])
 
 
-def align(clocks: Sequence[Ends]) -> list[Alignment]:
+def align(ends: Sequence[Ends]) -> list[Alignment]:
     """Alignment of each clock to the first one: directly, else through clocks that are aligned, errors added up.
 
     Where none can be aligned the first is not either: there is nothing to be aligned to.
     """
+    clocks, words = _coded(ends)
     out = [Alignment() for _ in clocks]
     reached = [0]
     waiting = list(range(1, len(clocks)))
     for known in reached:  # grows while it is walked: nearest clocks first
         for other in list(waiting):
-            found = compare(clocks[known], clocks[other])
+            found = _compared(clocks[known], clocks[other], words)
             if found.error_ns < 0:
                 out[other] = found if known == 0 else out[other]
                 continue
@@ -106,18 +118,30 @@ def align(clocks: Sequence[Ends]) -> list[Alignment]:
     return out
 
 
-def compare(first: Ends, other: Ends) -> Alignment:
+def _coded(ends: Sequence[Ends]) -> tuple[list[_Clock], pa.Array]:
+    """(the clocks, the key of each series)."""
+    chunks = [pa.concat_arrays([pa.array([], pa.string()), *clock.series.chunks]) for clock in ends]
+    encoded = pa.concat_arrays(chunks).dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    out = []
+    for clock, code in zip(ends, np.split(codes, np.cumsum([len(chunk) for chunk in chunks])[:-1]), strict=True):
+        order = np.argsort(code, kind="stable")
+        count = np.bincount(code, minlength=len(encoded.dictionary))
+        out.append(_Clock(clock.base_ns, code[order], clock.end[order], count))
+    return out, encoded.dictionary
+
+
+def _compared(first: _Clock, other: _Clock, words: pa.Array) -> Alignment:
     """What is added to the times of ``other`` to reach those of ``first``; an error of -1 with the reason.
 
-    Clocks that differ by no more than the uncertainty are one clock, and so are those of one host whose collectives end
-    within the credible spread: their offset is 0, and its error the largest difference.
+    Clocks that differ by no more than the uncertainty, or than ranks leave a collective one after the other, are taken
+    for one clock (that of one machine, or kept together): the offset is 0, its error the largest difference.
     """
-    common = [label for label in first.ends if label in other.ends]
-    same = [label for label in common if len(first.ends[label]) == len(other.ends[label])]
-    matched = sum(len(first.ends[label]) for label in same)
+    same = first.count == other.count
+    differences = np.sort(first.end[same[first.code]] - other.end[same[other.code]])
+    matched = len(differences)
     if matched < FEWEST_MATCHES:
-        return Alignment(matched=matched, reason=_too_few(first, other, common, same, matched))
-    differences = np.sort(np.concatenate([first.ends[label] - other.ends[label] for label in same]))
+        return Alignment(matched=matched, reason=_too_few(first, other, words, matched))
     low, high = int(differences[0]), int(differences[-1])
     error = (high - low + 1) // 2
     if error > MOST_SPREAD_NS:
@@ -128,20 +152,20 @@ def compare(first: Ends, other: Ends) -> Alignment:
         return Alignment(matched=matched, reason=reason)
     apart = first.base_ns - other.base_ns
     middle = (int(differences[(matched - 1) // 2]) + int(differences[matched // 2])) // 2 + apart
-    largest = max(abs(low + apart), abs(high + apart))
-    one_host = first.host == other.host != ""
-    if abs(middle) <= error or (one_host and largest <= MOST_SPREAD_NS):
-        return Alignment(0, largest, matched)
+    if abs(middle) <= max(error, ONE_CLOCK_NS):
+        return Alignment(0, max(abs(low + apart), abs(high + apart)), matched)
     return Alignment(middle, error, matched)
 
 
-def _too_few(first: Ends, other: Ends, common: list[Series], same: list[Series], matched: int) -> str:
-    if not common:
+def _too_few(first: _Clock, other: _Clock, words: pa.Array, matched: int) -> str:
+    common = (first.count > 0) & (other.count > 0)
+    if not common.any():
         return "no collective of a communicator that both recorded"
-    uneven = next((label for label in common if label not in same), None)
-    if uneven is not None:
+    uneven = np.flatnonzero(common & (first.count != other.count))
+    if len(uneven):
+        operation = str(words[int(uneven[0])].as_py()).split("\x1f")[1]
         return (
-            f"one recorded {len(first.ends[uneven]):,} and the other {len(other.ends[uneven]):,} collectives "
-            f"({uneven[1]}): which of them belong together is not known"
+            f"one recorded {int(first.count[uneven[0]]):,} and the other {int(other.count[uneven[0]]):,} collectives "
+            f"({operation}): which of them belong together is not known"
         )
     return f"{text.count(matched, 'collective matches', 'collectives match')}, {FEWEST_MATCHES} are needed"

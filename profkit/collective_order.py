@@ -1,7 +1,8 @@
 """Which collective is which on several ranks: each is numbered within its communicator, rank by rank.
 
 Ranks issue the collectives of one communicator in one order, so that the n-th of one rank is the n-th of every other.
-Where no communicator is recorded, the n-th of one kernel or range name stands for it.
+Where no communicator is recorded, the n-th of one kernel or range name stands for it. What PyTorch calls a "Comms Id"
+is one collective on all of its ranks: a series of one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ The root of a broadcast, or the sender of a message, may be done before its peer
 class Numbered:
     """Synchronising collectives that were seen whole on the device, in order of start; one entry a kernel.
 
-    ``series`` indexes ``labels``, ``member`` tells apart the GPUs of processes, ``number`` counts the entries of a
+    ``series`` is a row of ``labels``, ``member`` tells apart the GPUs of processes, ``number`` counts the entries of a
     member within a series from 0. Times are ns.
     """
 
     row: Ints
     series: Ints
-    labels: tuple[tuple[str, str, str], ...]
-    """(communicator, operation, name), of which the name is "" where there is a communicator."""
+    labels: pa.Table
+    """What each series is: communicator, operation, and name, which is "" where there is a communicator."""
     member: Ints
     process: Array
     device: Array
@@ -74,21 +75,24 @@ def number_collectives(trace: Trace) -> Numbered:
     )
 
 
-def _series(trace: Trace, rows: Ints) -> tuple[Ints, tuple[tuple[str, str, str], ...]]:
-    """(series of each row, its label): by communicator and operation, without a communicator by name as well."""
-    table = trace.tables["collectives"]
-    codes, words = [], []
-    for column in ("communicator", "operation"):
-        encoded = table.column(column).take(pa.array(rows)).combine_chunks().dictionary_encode()
-        codes.append(encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64))
-        words.append(encoded.dictionary.to_pylist())
-    named = np.asarray([bool(word) for word in words[0]], bool)[codes[0]] if len(rows) else np.zeros(0, bool)
-    name = np.where(named, -1, trace.array("collectives", "name")[rows])
-    _, first, series = numbered(key_of(codes[0], codes[1], name))
-    labels = tuple(
-        (words[0][codes[0][row]], words[1][codes[1][row]], trace.name(int(name[row]))) for row in first.tolist()
-    )
-    return series, labels
+def series_keys(labels: pa.Table) -> pa.ChunkedArray:
+    """One text a series: equal in two traces exactly where the series is."""
+    return pc.binary_join_element_wise(*labels.columns, "\x1f")
+
+
+def _series(trace: Trace, rows: Ints) -> tuple[Ints, pa.Table]:
+    """(series of each row, what each is): by communicator and operation, without a communicator by name as well."""
+    table = trace.tables["collectives"].select(["communicator", "operation"]).take(pa.array(rows)).combine_chunks()
+    codes = [
+        column.dictionary_encode().combine_chunks().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        for column in table.columns
+    ]
+    unnamed = pc.equal(table.column("communicator"), "").combine_chunks().to_numpy(zero_copy_only=False)
+    name = np.where(unnamed, trace.array("collectives", "name")[rows], -1)
+    _, first, series = numbered(key_of(*codes, name))
+    at = pa.array(name[first], mask=name[first] < 0)
+    names = pc.fill_null(trace.tables["names"].column("text").take(at), "")
+    return series, table.take(pa.array(first)).append_column("name", names)
 
 
 def _counted(key: Ints) -> Ints:

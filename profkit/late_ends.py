@@ -2,7 +2,8 @@
 
 A stream runs its kernels in order. Two neighbours may overlap (programmatic dependent launch: the second begins while
 the first drains), but the second still ends last; nodes of one CUDA graph may run side by side. Neither is touched.
-What is left are completion stamps that were written late: such a kernel ended, at the latest, where the next one began.
+What is left are completion stamps that were written late. Such a kernel is drawn up to the start of the next one: where
+launches do not depend, it cannot have lasted longer.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from profkit import text
 from profkit.analysis.context import Analysis
@@ -29,15 +30,15 @@ APART = "it ended on one rank before it began on another: no such collective, or
 class Arrivals:
     """Matched collectives in order of their last arrival, one entry each; times in ns, -1 where not known.
 
-    ``series`` indexes ``labels``, (communicator, operation, name); ``members`` is the number of ranks. ``last`` is the
-    member that came last, -1 where two came within ``error_ns`` of each other. ``wait_ns`` is from the first arrival to
-    the last, ``waited_ns`` the sum over all members, ``transfer_ns`` from the last arrival to the last end.
+    ``series`` is a row of ``labels`` (communicator, operation, name); ``members`` is the number of ranks. ``last`` is
+    the member that came last, -1 where two came within ``error_ns`` of each other. ``wait_ns`` is from the first
+    arrival to the last, ``waited_ns`` the sum over all members, ``transfer_ns`` from the last arrival to the last end.
 
     ``row``, ``of``, ``member`` and ``member_wait_ns`` have an entry a member and collective: the row of
     ``collectives``, the entry here, the member, and how long it waited.
     """
 
-    labels: tuple[tuple[str, str, str], ...]
+    labels: pa.Table
     series: Ints
     number: Ints
     members: Ints
@@ -97,25 +98,38 @@ def _errors(trace: Trace, found: Numbered, reasons: Counter[str]) -> tuple[Ints,
 
     Each host is known to its own error against the first one: two of them to the sum.
     """
-    host_error = np.append(trace.array("hosts", "offset_error_ns"), -1)
-    error = np.zeros(len(found.labels), np.int64)
-    keep = np.zeros(len(found.labels), bool)
     _, first, inverse = numbered(key_of(found.series, found.member))
-    count = np.bincount(inverse, minlength=len(first))
-    for series in range(len(found.labels)):
-        mine = np.flatnonzero(found.series[first] == series)
-        if len(mine) < 2:
-            continue
-        counts, hosts = count[mine], np.unique(found.host[first[mine]])
-        errors = np.sort(host_error[hosts])
-        if len(hosts) > 1 and errors[0] < 0:
-            reasons[NOT_ALIGNED] += int(counts.max())
-        elif counts.min() != counts.max():
-            reasons[UNEVEN] += int(counts.max())
-        else:
-            keep[series] = True
-            error[series] = int(errors[-2:].sum()) if len(hosts) > 1 else 0
-    return error, keep[found.series]
+    series, count = found.series[first], np.bincount(inverse, minlength=len(first))
+    size = found.labels.num_rows
+    begins = np.flatnonzero(np.diff(series, prepend=-1))
+    members = np.bincount(series, minlength=size)
+    fewest, most = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    if len(begins):
+        fewest[series[begins]] = np.minimum.reduceat(count, begins)
+        most[series[begins]] = np.maximum.reduceat(count, begins)
+    error, aligned = _host_errors(trace, found, size)
+    several = members > 1
+    for reason, left in ((NOT_ALIGNED, several & ~aligned), (UNEVEN, several & aligned & (fewest != most))):
+        if left.any():
+            reasons[reason] = int(most[left].sum())
+    return error, (several & aligned & (fewest == most))[found.series]
+
+
+def _host_errors(trace: Trace, found: Numbered, size: int) -> tuple[Ints, Mask]:
+    """(sum of the two largest errors of the hosts of each series, 0 with one host; whether all were aligned)."""
+    known_to = np.append(trace.array("hosts", "offset_error_ns"), -1)
+    _, first, _ = numbered(key_of(found.series, found.host))
+    series, known_to = found.series[first], known_to[found.host[first]]
+    order = np.lexsort((-known_to, series))
+    series, known_to = series[order], known_to[order]
+    hosts = np.bincount(series, minlength=size)
+    place = np.arange(len(series)) - (np.cumsum(hosts) - hosts)[series]
+    error = np.zeros(size, np.int64)
+    largest = (place < 2) & (hosts[series] > 1)
+    np.add.at(error, series[largest], known_to[largest])
+    never = np.bincount(series[known_to < 0], minlength=size) > 0
+    aligned: Mask = ~never | (hosts < 2)
+    return error, aligned
 
 
 def _ends_together(found: Numbered, rows: Ints, group: Ints, error: Ints, reasons: Counter[str]) -> Mask:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from profkit.analysis.collectives import (
@@ -19,23 +20,33 @@ from profkit.analysis.collectives import (
     stragglers,
 )
 from profkit.builder import Builder
-from profkit.clocks import MOST_SPREAD_NS, Alignment, Ends, align, compare, ends_of
+from profkit.clocks import MOST_SPREAD_NS, Alignment, Ends, align, ends_of
 from profkit.collective_order import number_collectives
 from profkit.merge import Part, merge_traces
 from profkit.model import RunMeta, Trace, Window
 from profkit.schema import TRACK_KINDS
 
 MS = 1_000_000
-ALL_REDUCE = ("77", "all_reduce", "")
+
+
+def ends(base: int, **series: list[int]) -> Ends:
+    """What one clock saw: ends by communicator."""
+    keys = [f"{name}\x1fall_reduce\x1f" for name, times in series.items() for _ in times]
+    times = [time for values in series.values() for time in values]
+    return Ends(base, pa.chunked_array([pa.array(keys, pa.string())]), np.asarray(times, np.int64))
+
+
+def compare(first: Ends, other: Ends) -> Alignment:
+    return align([first, other])[1]
 
 
 def ranks(
     *members: list[tuple[int, int]], communicator: str = "77", operation: str = "all_reduce", utc: int = -1,
-    host: str = "", first_rank: int = 0,
+    first_rank: int = 0,
 ) -> Trace:  # fmt: skip
     """One host with a process and a GPU a rank; each has kernels (start, end) of one collective after the other."""
     builder = Builder()
-    row = builder.dimension("hosts", "host", clock="realtime", hostname=host)
+    row = builder.dimension("hosts", "host", clock="realtime")
     count = 0
     for rank, rows in enumerate(members, first_rank):
         process = builder.dimension("processes", rank, host=row, pid=100 + rank, rank=rank)
@@ -50,16 +61,11 @@ def ranks(
         numbers = np.arange(count, count + len(rows))
         builder.add("collectives", **times, kernel=numbers, operation=operation, communicator=communicator, rank=rank)
         count += len(rows)
-    trace = builder.finish(RunMeta(source="built", utc_ns=utc))
-    # Host names of a machine are taken out of captures; of the tests' own they stay.
-    table = trace.tables["hosts"].to_pylist()
-    hosts = trace.tables["hosts"].from_pylist([{**values, "hostname": host} for values in table],
-                                              schema=trace.tables["hosts"].schema)  # fmt: skip
-    return replace(trace, tables={**trace.tables, "hosts": hosts})
+    return builder.finish(RunMeta(source="built", utc_ns=utc))
 
 
-def one_rank(rank: int, ends: list[int], dur: int = 100, utc: int = -1, **more: str) -> Trace:
-    return ranks([(end - dur, end) for end in ends], first_rank=rank, utc=utc, **more)
+def one_rank(rank: int, ends: list[int], dur: int = 100, utc: int = -1) -> Trace:
+    return ranks([(end - dur, end) for end in ends], first_rank=rank, utc=utc)
 
 
 def together(*traces: Trace) -> Trace:
@@ -122,62 +128,63 @@ def test_clocks_that_differ_by_seconds_are_brought_together() -> None:
 
 
 def test_the_offset_is_the_median_and_its_error_half_of_the_range() -> None:
-    first = Ends(0, {ALL_REDUCE: np.asarray([1_000, 2_000, 3_000, 4_000, 5_000])})
-    other = Ends(7 * MS, {ALL_REDUCE: np.asarray([1_000, 2_003, 2_990, 4_000, 4_998])})
+    first = ends(0, a=[1_000, 2_000, 3_000, 4_000, 5_000])
+    other = ends(7 * MS, a=[1_000, 2_003, 2_990, 4_000, 4_998])
     # differences 0, -3, 10, 0, 2: median 0, range 13
     assert compare(first, other) == Alignment(offset_ns=-7 * MS, error_ns=7, matched=5)
 
 
 def test_a_clock_within_the_error_is_not_moved() -> None:
-    first = Ends(0, {ALL_REDUCE: np.asarray([1_000, 2_000, 3_000])})
-    near = Ends(0, {ALL_REDUCE: np.asarray([1_002, 1_997, 3_004])})
+    first = ends(0, a=[1_000, 2_000, 3_000])
+    near = ends(0, a=[1_002, 1_997, 3_004])
     # differences -2, 3, -4: median -2, half of the range 3.5
     assert compare(first, near) == Alignment(offset_ns=0, error_ns=4, matched=3)
-    beyond = Ends(0, {ALL_REDUCE: np.asarray([1_500, 2_500, 3_500])})
-    assert compare(first, beyond) == Alignment(offset_ns=-500, error_ns=0, matched=3)
+    wide = ends(0, a=[101_000, 152_000, 203_000])
+    # differences -100,000, -150,000 and -200,000: median -150,000, half of the range 50,000
+    assert compare(first, wide) == Alignment(offset_ns=-150_000, error_ns=50_000, matched=3)
 
 
-def test_one_host_has_one_clock() -> None:
-    first = Ends(0, {ALL_REDUCE: np.asarray([1_000, 2_000, 3_000])}, "node1")
-    other = Ends(0, {ALL_REDUCE: np.asarray([1_500, 2_500, 3_501])}, "node1")
-    assert compare(first, other) == Alignment(offset_ns=0, error_ns=501, matched=3)
-    # Two machines may have one name: what no clock of one machine shows is an offset again.
-    far = Ends(5 * MS, {ALL_REDUCE: np.asarray([1_000, 2_000, 3_000])}, "node1")
-    assert compare(first, far) == Alignment(offset_ns=-5 * MS, error_ns=0, matched=3)
+def test_what_ranks_differ_by_is_no_offset() -> None:
+    """Clocks of one machine are not shifted because its ranks leave collectives one after the other."""
+    first = ends(0, a=[20_000, 30_000, 40_000])
+    other = ends(0, a=[30_000, 40_000, 50_001])
+    assert compare(first, other) == Alignment(offset_ns=0, error_ns=10_001, matched=3)
+    beyond = ends(0, a=[30_001, 40_001, 50_001])
+    assert compare(first, beyond) == Alignment(offset_ns=-10_001, error_ns=0, matched=3)
 
 
 @pytest.mark.parametrize(
-    ("ends", "reason"),
+    ("others", "reason"),
     [
         ([5, 6], "2 collectives match, 3 are needed"),
         ([5, 6, 7, 8], "one recorded 2 and the other 4 collectives (all_reduce): which of them belong together"),
     ],
 )
-def test_too_few_matches_are_refused(ends: list[int], reason: str) -> None:
-    found = compare(Ends(0, {ALL_REDUCE: np.asarray([5, 6])}), Ends(0, {ALL_REDUCE: np.asarray(ends)}))
+def test_too_few_matches_are_refused(others: list[int], reason: str) -> None:
+    found = compare(ends(0, a=[5, 6]), ends(0, a=others))
     assert (found.error_ns, found.offset_ns) == (-1, 0)
     assert found.reason.startswith(reason)
 
 
 def test_a_spread_that_is_not_credible_is_refused() -> None:
-    first = Ends(0, {ALL_REDUCE: np.asarray([0, 10 * MS, 20 * MS])})
-    edge = np.asarray([0, 10 * MS, 20 * MS + 2 * MOST_SPREAD_NS])
-    assert compare(first, Ends(0, {ALL_REDUCE: edge})).error_ns == 2 * MOST_SPREAD_NS  # within: the median is 0
-    beyond = compare(first, Ends(0, {ALL_REDUCE: np.append(edge[:2], edge[2] + 1)}))
+    first = ends(0, a=[0, 10 * MS, 20 * MS])
+    edge = 20 * MS + 2 * MOST_SPREAD_NS
+    within = compare(first, ends(0, a=[0, 10 * MS, edge]))
+    assert within == Alignment(0, 2 * MOST_SPREAD_NS, 3)  # the median is 0
+    beyond = compare(first, ends(0, a=[0, 10 * MS, edge + 1]))
     assert beyond.error_ns == -1
     assert beyond.reason.startswith("the offsets that 3 collectives give lie 2.00 ms apart, and no more than 2.00 ms")
 
 
 def test_a_clock_is_reached_through_another() -> None:
-    column, row = ("1", "all_reduce", ""), ("2", "all_reduce", "")
     clocks = [
-        Ends(0, {row: np.asarray([10, 20, 30])}),
-        Ends(0, {row: np.asarray([1_010, 1_020, 1_032]), column: np.asarray([5, 6, 7])}),
-        Ends(0, {column: np.asarray([505, 506, 509])}),
-        Ends(0, {}),
+        ends(0, row=[10, 20, 30]),
+        ends(0, column=[5, 6, 7], row=[50_010, 50_020, 50_032]),
+        ends(0, column=[25_005, 25_006, 25_009]),
+        ends(0),
     ]
     found = align(clocks)
-    assert [(a.offset_ns, a.error_ns) for a in found] == [(0, 0), (-1_000, 1), (-1_500, 2), (0, -1)]
+    assert [(a.offset_ns, a.error_ns) for a in found] == [(0, 0), (-50_000, 1), (-75_000, 2), (0, -1)]
     assert found[3].reason == "no collective of a communicator that both recorded"
 
 
@@ -228,16 +235,74 @@ def test_uneven_and_impossible_matches_are_left_out() -> None:
     assert (len(found), found.left_out) == (1, {APART: 1})
 
 
+def test_several_gpus_of_one_capture() -> None:
+    """The first stands for all; what they hold in different numbers is of no use."""
+    even = ends_of(ranks([(0, 10), (20, 30)], [(5, 11), (25, 31)]), 7)
+    assert (even.base_ns, even.end.tolist()) == (7, [10, 30])
+    assert len(ends_of(ranks([(0, 10), (20, 30)], [(5, 11)]), 0).end) == 0
+
+
+def test_two_captures_of_a_rank_have_one_clock() -> None:
+    first, later = (replace(one_rank(0, [MS, 2 * MS]), meta=RunMeta("built", origin_ns=at)) for at in (0, 10 * MS))
+    other = one_rank(1, [3 * MS, 4 * MS, 13 * MS, 14 * MS])
+    parts = [Part(Path("a"), first, rank=0), Part(Path("b"), later, 0, rank=0), Part(Path("c"), other, rank=1)]
+    trace = merge_traces(parts, "built", "all")
+    assert offsets(trace) == [(0, 0), (-2 * MS, 0)]
+    found = find_arrivals(trace)
+    assert (found.end_ns - found.end_ns[0]).tolist() == [0, MS, 10 * MS, 11 * MS]
+    assert found.wait_ns.tolist() == [0] * 4
+
+
+def test_an_id_of_each_collective_matches_what_both_recorded() -> None:
+    """PyTorch has one for all ranks of a collective: here each rank recorded one that the other lacks."""
+
+    def rank(number: int, ids: range, clock: int) -> Trace:
+        trace = one_rank(number, [i * MS + clock for i in ids])
+        table = trace.tables["collectives"]
+        at = table.schema.get_field_index("communicator")
+        texts = pa.array([str(9_000 + i) for i in ids], pa.string())
+        made = table.set_column(at, table.schema.field(at), texts)
+        return replace(trace, tables={**trace.tables, "collectives": made})
+
+    trace = together(rank(0, range(1, 7), 0), rank(1, range(2, 8), 500_000))
+    assert offsets(trace) == [(0, 0), (-500_000, 0)]
+    found = find_arrivals(trace)
+    assert (len(found), found.wait_ns.tolist(), found.left_out) == (5, [0] * 5, {})
+
+
+def test_as_a_plain_loop_would_measure_them() -> None:
+    rng = np.random.default_rng(11)
+    members = []
+    for _ in range(5):
+        arrival = np.arange(40) * 1_000 + rng.integers(0, 300, 40)
+        members.append([(int(at), int(i * 1_000 + 400 + rng.integers(0, 50))) for i, at in enumerate(arrival)])
+    found = find_arrivals(ranks(*members))
+    for i in range(40):
+        starts, ended = zip(*(rows[i] for rows in members), strict=True)
+        at = int(np.flatnonzero(found.number == i)[0])
+        last = [member for member in range(5) if starts[member] == max(starts)]
+        assert found.wait_ns[at] == max(starts) - min(starts)
+        assert found.waited_ns[at] == sum(max(starts) - start for start in starts)
+        assert found.transfer_ns[at] == max(ended) - max(starts)
+        assert found.last[at] == (last[0] if len(last) == 1 else -1)
+        mine = found.of == at
+        assert dict(zip(found.member[mine].tolist(), found.member_wait_ns[mine].tolist(), strict=True)) == {
+            member: max(starts) - start for member, start in enumerate(starts)
+        }
+
+
 def test_messages_and_broadcasts_match_nothing() -> None:
     for operation in ("broadcast", "send", "recv", "send_recv", "reduce", ""):
         trace = ranks([(0, 10)], [(0, 10)], operation=operation)
         assert len(number_collectives(trace)) == 0
-        assert ends_of(trace, 0).ends == {}
+        assert len(ends_of(trace, 0).end) == 0
 
 
 def test_without_a_communicator_the_name_stands_for_it() -> None:
     trace = ranks([(0, 10), (20, 30)], [(5, 10), (20, 30)], communicator="")
-    assert number_collectives(trace).labels == (("", "all_reduce", "ncclDevKernel_AllReduce"),)
+    assert number_collectives(trace).labels.to_pylist() == [
+        {"communicator": "", "operation": "all_reduce", "name": "ncclDevKernel_AllReduce"}
+    ]
     found = find_arrivals(trace)
     assert (found.wait_ns.tolist(), found.last.tolist()) == ([5, 0], [1, -1])
 
