@@ -95,6 +95,40 @@ def os_call(start: int, dur: int, name: str = "poll", *, pid: int = PID, tid: in
     return Row("os_calls", (pid, tid), name, {"start_ns": start, "dur_ns": dur, "event_class": 27})
 
 
+def overhead(start: int, dur: int, kind: str = "profiler", *, pid: int = PID, tid: int = TID) -> Row:
+    """Time that the profiler or the driver took for itself on a host thread."""
+    return Row("overheads", (pid, tid), "", {"start_ns": start, "dur_ns": dur, "kind": kind})
+
+
+def sched(time: int, running: bool, *, pid: int = PID, tid: int = TID) -> Row:
+    """A host thread put on a CPU or taken off it."""
+    return Row("sched", (pid, tid), "", {"time_ns": time, "running": running})
+
+
+def event_record(
+    start: int, event: int, *, record: int = -1, correlation: int = -1, on_device: bool = False, pid: int = PID,
+    device: int = DEVICE, stream: int = STREAM,
+) -> Row:  # fmt: skip
+    """A record of a CUDA event on a stream, with its own number ``record``."""
+    values = {
+        "start_ns": start, "dur_ns": 0, "event": event, "event_sync": record, "correlation": correlation,
+        "device_time": on_device,
+    }  # fmt: skip
+    return Row("gpu_events", (pid, device, stream), "", values)
+
+
+def stream_wait(
+    start: int, event: int, *, record: int = -1, correlation: int = -1, pid: int = PID, device: int = DEVICE,
+    stream: int = STREAM,
+) -> Row:  # fmt: skip
+    """A stream that is made to wait for a record of a CUDA event, as the driver reports it."""
+    values = {
+        "start_ns": start, "dur_ns": 0, "kind": SYNC_KINDS.index("stream_wait"), "event": event, "event_sync": record,
+        "correlation": correlation,
+    }  # fmt: skip
+    return Row("syncs", (pid, device, stream), "", values)
+
+
 def launch(
     name: str, *, at: int, start: int, dur: int, call_dur: int = 5_000, pid: int = PID, tid: int = TID,
     device: int = DEVICE, stream: int = STREAM, api: str = "cudaLaunchKernel",
@@ -151,10 +185,10 @@ def _add(builder: Builder, host: int, row: Row) -> None:
             word = str(row.values[key])
             values[key] = builder.names.row(word) if word else -1
         values |= _stage(builder, values)
-    else:
+    elif row.table != "sched":
         values["process"] = process
     if row.table == "syncs":
-        values["thread_track"] = values["track"]
+        values["stream_track" if len(row.lane) == 3 else "thread_track"] = values["track"]
     builder.add(row.table, **values)
 
 

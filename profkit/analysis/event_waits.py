@@ -20,6 +20,8 @@ from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import SYNC_KINDS
 
 NEVER = -(1 << 62)
+_UNKNOWN = NEVER + 1
+"""Something was waited for, and this capture does not hold its record."""
 _STREAM_WAIT = SYNC_KINDS.index("stream_wait")
 
 
@@ -37,7 +39,7 @@ def awaited_ends(trace: Trace, work: Work, row: Array, began: Ints, limit: int) 
         at = np.searchsorted(waiting, row)
         hit = np.flatnonzero(np.append(waiting, -1)[at] == row)
         out[hit] = ended[at[hit]]
-        guess = hit[out[hit] == NEVER]
+        guess = hit[out[hit] == _UNKNOWN]
     else:
         guess = np.flatnonzero(_behind_a_wait(trace, work, row))
     if len(guess):
@@ -118,8 +120,8 @@ def _call_starts(trace: Trace, process: Array, correlation: Array, otherwise: In
 
 
 def _ends_of_events(trace: Trace, streams: Streams, waits: _Waits) -> Ints:
-    """When each awaited event came to pass, NEVER where its record is not known."""
-    out = np.full(len(waits), NEVER, np.int64)
+    """When each awaited event came to pass: NEVER where it stands for nothing, else _UNKNOWN without its record."""
+    out = np.full(len(waits), _UNKNOWN, np.int64)
     if not trace.rows("gpu_events"):
         return out
     event = {name: trace.array("gpu_events", name) for name in ("process", "event", "event_sync", "start_ns", "track")}
