@@ -1,0 +1,28 @@
+"""PK303: a synchronisation in every step that nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from profkit.simulate import cuda
+from profkit.simulate.host import Host, Instruction
+from profkit.simulate.plan import Fault, Planted
+
+
+def synchronize(planted: Planted, host: Host, step: int) -> Iterator[Instruction]:
+    if planted.fixed:
+        return
+    if planted.chance.happens("whole device", 0.5):
+        yield cuda.synchronize_device(1_500)
+    else:
+        yield cuda.synchronize_stream(host.process.default, 1_500)
+
+
+FAULT = Fault(
+    name="step_sync",
+    code="PK303",
+    what="each step synchronises after the model has run, which nothing needs; fix: no synchronisation",
+    needs=frozenset({"after_forward", "null_stream"}),
+    at={"after_forward": synchronize},
+    scales=False,
+)

@@ -1,0 +1,228 @@
+"""From a seed to a trace and its truth: draw the program and the faults, run, and price each fault by running again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+from profkit.errors import UsageError
+from profkit.plugins import discover
+from profkit.simulate.causes import GIL, OFF_CPU, OS_WAIT, IdleLog
+from profkit.simulate.chance import Chance
+from profkit.simulate.core import Simulation
+from profkit.simulate.hardware import draw_hardware
+from profkit.simulate.plan import FIXED, FREE, PLANTED, Fault, Planted, Scenario, World
+from profkit.simulate.records import Recorder
+
+RANDOM, NONE = "random", "none"
+MOST_FAULTS = 3
+SKIPPED_STEPS = 2
+"""Steps at the beginning that count for no mean."""
+_TRIAL_STEPS = 14
+_TRIALS = 6
+_LEAST_SHARE, _MOST_SHARE = 0.02, 0.4
+"""Of a step: what a planted fault usually saves."""
+_GRAPH_MODES = {"graph_decode_whole": "Graph"}
+_STYLES = ("profkit", "profkit", "profkit", "vllm", "none")
+
+
+def scenarios() -> dict[str, Scenario]:
+    return discover("profkit.simulate.scenarios", "SCENARIO", Scenario)
+
+
+def faults() -> dict[str, Fault]:
+    return discover("profkit.simulate.faults", "FAULT", Fault)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate: everything that is not the mode of a fault. ``faults``: (fault, scale)."""
+
+    seed: int
+    scenario: Scenario
+    faults: tuple[tuple[Fault, float], ...]
+    steps: int
+    settings: tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a run took, ns. ``step_ns`` is the mean period of the decoding steps; -1 where there are too few."""
+
+    window: tuple[int, int]
+    step_ns: int
+
+    @property
+    def window_ns(self) -> int:
+        return self.window[1] - self.window[0]
+
+
+def make_plan(seed: int, scenario: str = RANDOM, fault: str = NONE, steps: int = 0) -> Plan:
+    """Draw what is left open. Raises UsageError for a name that does not exist, or a fault that does not fit."""
+    chance = Chance(seed, "plan/")
+    known, kinds = scenarios(), faults()
+    if fault not in (RANDOM, NONE) and fault not in kinds:
+        raise UsageError(f"no fault {fault!r}: there are {', '.join(kinds)}, {NONE} and {RANDOM}")
+    if scenario == RANDOM:
+        fitting = [s for s in known.values() if fault in (RANDOM, NONE) or kinds[fault].needs <= s.offers]
+        chosen = chance.choice("scenario", fitting)
+    elif scenario in known:
+        chosen = known[scenario]
+    else:
+        raise UsageError(f"no scenario {scenario!r}: there are {', '.join(known)} and {RANDOM}")
+    if fault in kinds and not kinds[fault].needs <= chosen.offers:
+        fits = ", ".join(s.name for s in known.values() if kinds[fault].needs <= s.offers)
+        raise UsageError(f"scenario {chosen.name} cannot have {fault}: it fits {fits}")
+    names = _drawn_faults(chance, chosen, kinds) if fault == RANDOM else [] if fault == NONE else [fault]
+    plan = Plan(seed, chosen, (), steps or chosen.steps, tuple(_settings(chance).items()))
+    return replace(plan, faults=tuple((kinds[name], _scale(plan, kinds[name], chance)) for name in names))
+
+
+def _settings(chance: Chance) -> dict[str, Any]:
+    """How the program is instrumented and recorded."""
+    waits = [cause for cause in (OS_WAIT, OFF_CPU, GIL) if chance.happens(f"recorded/{cause}", 0.8)]
+    return {
+        "style": chance.choice("style", _STYLES),
+        "recorded_waits": frozenset(waits),
+        "overhead_ns": chance.choice("overhead", (0, 0, 0, 600, 1_500)),
+        "flush_every": chance.choice("flush", (0, 0, 0, 2_500)),
+    }
+
+
+def _drawn_faults(chance: Chance, scenario: Scenario, kinds: dict[str, Fault]) -> list[str]:
+    """Up to three faults that the scenario can have and that do not change the same part of the step."""
+    order = [fault for fault in kinds.values() if fault.needs <= scenario.offers]
+    chance.stream("faults").shuffle(order)
+    chosen: list[Fault] = []
+    for fault in order[: chance.choice("number of faults", (0, 1, 1, 1, 2, 2, 3))]:
+        taken = {part for other in chosen for part in other.instead}
+        if not taken & set(fault.instead):
+            chosen.append(fault)
+    return [fault.name for fault in chosen]
+
+
+def _scale(plan: Plan, fault: Fault, chance: Chance) -> float:
+    """A size of the fault at which it saves a drawn share of a step, found by trial."""
+    if not fault.scales:
+        return 1.0
+    target = chance.uniform(f"share/{fault.name}", 0.04, 0.3)
+    scale, low, high = 1.0, 0.0, 0.0
+    for _ in range(_TRIALS):
+        trial = replace(plan, faults=((fault, scale),), steps=min(plan.steps, _TRIAL_STEPS))
+        planted, fixed = simulate(trial), simulate(trial, {fault.name: FIXED})
+        share = 1 - fixed.window_ns / planted.window_ns
+        if max(target * 0.6, _LEAST_SHARE) <= share <= min(target * 1.6, _MOST_SHARE):
+            break
+        if share < target:
+            low = scale
+        else:
+            high = scale
+        scale = scale * 4 if not high else (low + high) / 2 if low else scale / 4
+    return scale
+
+
+def build(plan: Plan, modes: dict[str, str], recorder: Recorder | None = None, idle: IdleLog | None = None) -> World:
+    """The world of a run before anything has happened; ``modes`` of faults, PLANTED where not named."""
+    chance = Chance(plan.seed, f"{plan.scenario.name}/")
+    settings = dict(plan.settings)
+    simulation = Simulation(draw_hardware(Chance(plan.seed)), recorder, idle)
+    simulation.recorded_waits = settings["recorded_waits"]
+    planted = [
+        Planted(fault, modes.get(fault.name, PLANTED), scale, chance.child(f"fault/{fault.name}"))
+        for fault, scale in plan.faults
+    ]
+    world = World(simulation, chance, plan.steps, planted, settings)
+    plan.scenario.build(world)
+    return world
+
+
+def run(world: World) -> Times:
+    """Let it happen."""
+    with _no_collection():
+        world.simulation.run()
+    if world.simulation.recorder is not None:
+        world.simulation.recorder.flush()
+    return Times(world.simulation.window(), _step_ns(world))
+
+
+def simulate(plan: Plan, modes: dict[str, str] | None = None) -> Times:
+    """Run for the times alone."""
+    return run(build(plan, modes or {}))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Operations make no cycles worth looking for, and there are many of them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _step_ns(world: World) -> int:
+    """Mean period of the decoding steps of the main thread, from the end of one step's GPU work to that of the next.
+
+    Only periods between two decoding steps in a row; without such steps those of all kinds.
+    """
+    steps = [step for step in world.main.steps if step.gpu_end >= 0] if world.main is not None else []
+    for kinds in (("decode",), ("decode", "mixed", "prefill", "other")):
+        periods = [
+            after.gpu_end - before.gpu_end
+            for before, after in pairwise(steps)
+            if before.kind in kinds and after.kind in kinds
+        ]
+        periods = periods[SKIPPED_STEPS:]
+        if periods:
+            return round(sum(periods) / len(periods))
+    return -1
+
+
+def prices(plan: Plan, times: Times) -> list[dict[str, Any]]:
+    """Cost and saving of each planted fault: the difference to a run with that fault free, or fixed."""
+    out = []
+    for fault, _ in plan.faults:
+        free, fixed = (simulate(plan, {fault.name: mode}) for mode in (FREE, FIXED))
+        known = min(times.step_ns, free.step_ns, fixed.step_ns) >= 0
+        out.append(
+            {
+                "fault": fault.name,
+                "code": fault.code,
+                "cost_ns": times.window_ns - free.window_ns,
+                "saving_ns": times.window_ns - fixed.window_ns,
+                "cost_ns_per_step": times.step_ns - free.step_ns if known else None,
+                "saving_ns_per_step": times.step_ns - fixed.step_ns if known else None,
+            }
+        )
+    return out
+
+
+def truth(plan: Plan, world: World, times: Times) -> dict[str, Any]:
+    """The content of a truth file; ``world`` has run with an IdleLog."""
+    idle = world.simulation.idle
+    assert idle is not None
+    rows = idle.rows(world.simulation.devices, times.window)
+    return {
+        "schema": "profkit.simulate/1",
+        "profkit_version": version("profkit"),
+        "simulated": True,
+        "seed": plan.seed,
+        "scenario": plan.scenario.name,
+        "steps": plan.steps,
+        "window_ns": times.window_ns,
+        "step_ns": times.step_ns if times.step_ns >= 0 else None,
+        "idle": [dict(zip(("device", "start_ns", "end_ns", "cause"), row, strict=True)) for row in rows],
+        "faults": prices(plan, times),
+    }
+
+
+def graph_mode(plan: Plan) -> str:
+    """How launches of graphs are recorded, as nsys names it."""
+    return _GRAPH_MODES.get(plan.scenario.name, "Node")
