@@ -92,8 +92,6 @@ def find_requests(trace: Trace) -> Requests:
         first[mine], prompt[mine], output[mine] = _from_stages(trace, lane, arrival[mine], end[mine], overlap[mine])
     _apply_marks(trace, process, number, arrival, end, first, prompt, output)
     complete = ((flags & NOT_WHOLE) == 0) & (first >= 0)
-    more = np.maximum(output - 1, 1)
-    tpot = np.where(complete & (output > 1), (2 * (end - first) + more) // (2 * more), -1)
     return Requests(
         process=process,
         request=number,
@@ -103,10 +101,16 @@ def find_requests(trace: Trace) -> Requests:
         prompt_tokens=prompt,
         output_tokens=output,
         ttft=np.where(first >= 0, first - arrival, -1),
-        tpot=tpot,
+        tpot=tpot_of(first, end, output, complete),
         complete=complete,
         span=rows,
     )
+
+
+def tpot_of(first_token: Ints, end: Ints, output_tokens: Ints, complete: Mask) -> Ints:
+    """(end - first token) / (output tokens - 1), ns, half up; -1 for one token and for what was not seen whole."""
+    more = np.maximum(output_tokens - 1, 1)
+    return np.where(complete & (output_tokens > 1), (2 * (end - first_token) + more) // (2 * more), -1)
 
 
 def _stage_of_lane(trace: Trace, stage: str, lane: int) -> _Stage:

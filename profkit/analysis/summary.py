@@ -13,6 +13,7 @@ from profkit.analysis.idle_pieces import EVERY
 from profkit.analysis.intervals import percentile
 from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.steps_summary import step_facts, step_rows
+from profkit.analysis.requests import Requests
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
 from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS
@@ -47,7 +48,6 @@ def _reason(trace: Trace, table: str) -> str:
 def summarize(analysis: Analysis) -> dict[str, Any]:
     """All numbers of ``check``; those that need GPU rows are None or empty where there are none."""
     requests = analysis.requests
-    complete = requests.complete
     return {
         "window_ns": analysis.window.dur_ns if analysis.window else None,
         "window": _window(analysis),
@@ -57,8 +57,7 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "steps": step_rows(analysis),
         **step_facts(analysis),
         "requests": len(requests),
-        "ttft_ns": _spread(requests.ttft[complete & (requests.ttft >= 0)]),
-        "tpot_ns": _spread(requests.tpot[complete & (requests.tpot >= 0)]),
+        **token_times(requests),
         "counts": _counts(analysis),
         "launches": _launches(analysis),
         "calls": _calls(analysis),
@@ -66,6 +65,14 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "ranges": _ranges(analysis),
         "collectives": collective_facts(analysis),
         "idle_by_cause": _idle(analysis),
+    }
+
+
+def token_times(requests: Requests) -> dict[str, dict[str, Any] | None]:
+    """TTFT and TPOT of the complete requests; None without any."""
+    return {
+        "ttft_ns": _spread(requests.ttft[requests.complete & (requests.ttft >= 0)]),
+        "tpot_ns": _spread(requests.tpot[requests.complete & (requests.tpot >= 0)]),
     }
 
 

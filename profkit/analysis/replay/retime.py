@@ -25,7 +25,7 @@ def retimed(trace: Trace, model: Model, times: Times) -> Trace:
         start[model.work.row[mine]] = times.start[mine]
         dur[model.work.row[mine]] = (times.end - times.start)[mine]
         columns[name] = {"start_ns": start, "dur_ns": dur}
-    move = _Threads(model, times)
+    move = Threads(model, times)
     for name, track in (("spans", "track"), ("os_calls", "track"), ("overheads", "track"), ("syncs", "thread_track")):
         lane = trace.array(name, track)
         start = trace.array(name, "start_ns")
@@ -54,17 +54,17 @@ def _calls(trace: Trace, model: Model, times: Times) -> dict[str, Ints]:
     return {"start_ns": start, "dur_ns": dur}
 
 
-class _Threads:
+class Threads:
     """Where each instant of each thread moves to."""
 
     def __init__(self, model: Model, times: Times) -> None:
         calls = model.calls
-        edges = np.searchsorted(calls.track, np.unique(calls.track))
         self.points: dict[int, tuple[Ints, Ints]] = {}
-        for low, high in zip(edges, np.append(edges[1:], len(calls)), strict=True):
-            was = np.column_stack((calls.start[low:high], calls.end[low:high])).ravel()
-            now = np.column_stack((times.call_start[low:high], times.call_end[low:high])).ravel()
-            self.points[int(calls.track[low])] = (was, now)
+        for track in np.unique(calls.track).tolist():
+            mine = slice(*np.searchsorted(calls.track, (track, track + 1)))
+            was = np.column_stack((calls.start[mine], calls.end[mine])).ravel()
+            now = np.column_stack((times.call_start[mine], times.call_end[mine])).ravel()
+            self.points[track] = (was, now)
 
     def __call__(self, track: Array, time: Ints) -> Ints:
         out = time.copy()

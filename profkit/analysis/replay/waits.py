@@ -74,6 +74,7 @@ def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints,
     latest = np.full(len(calls), -(1 << 60))
     np.maximum.at(latest, call_of, since)
     held = latest > calls.start
+    held[call_of[kind == POLL]] = True  # the work was done before the last query began, but after the first one
     name = trace.array("calls", "name")[calls.row]
     alone = _alone(name, calls, held, trace.rows("names"))
     # What is left after the wait cannot be more than the call took.
