@@ -102,7 +102,7 @@ def _finding(analysis: Analysis, device: int, mine: Mask, total: int, decode: Ma
             f"launch comes every {text.ns(_interval(analysis, calls))} (median)"
         ),
         cause="the host submits kernels more slowly than the GPU runs them",
-        advice=RULE.advice if steps else "Replay what repeats as a CUDA graph, or compile it; fuse small kernels.",
+        advice=RULE.advice if steps else _advice(analysis),
         facts={
             "launch_paced_gaps": int(mine.sum()),
             "launches": len(calls),
@@ -121,6 +121,13 @@ def _finding(analysis: Analysis, device: int, mine: Mask, total: int, decode: Ma
             ),
         ),
     )
+
+
+def _advice(analysis: Analysis) -> str:
+    """What to do where no decode steps are known: a graph helps only what repeats."""
+    if analysis.kernel_sequences:
+        return "Replay what repeats as a CUDA graph, or compile it; fuse small kernels."
+    return "No sequence of kernels repeats here: compile the code (torch.compile), fuse small kernels, or batch more."
 
 
 def _starts_at_once(analysis: Analysis, device: int, decode: Mask) -> bool:

@@ -1,0 +1,187 @@
+"""PK202 repeating kernels not in a graph.
+
+What it finds
+    A sequence of kernels that repeats on a stream, launched one by one, with the GPU waiting for the next launch
+    inside of it: what a CUDA graph is for. Where ranges or an engine's annotations name the decode steps, PK201 judges
+    them instead.
+
+Why it costs time
+    Each launch costs the host some microseconds, and the GPU stands still when a kernel is shorter than that. A graph
+    submits the whole sequence with one call.
+
+How the cost is computed
+    cost: the summed length of idle gaps inside the repetitions that hold nothing but launching (see PK201; where the
+    capture has no calls, every gap inside). saving: cost minus one graph launch for each repetition, 2.5 us and 1 ns a
+    kernel (published figures, see the facts). Fires where the cost is at least 10 % of the window.
+
+What to do
+    Capture the sequence once and replay it. A capture fails on a synchronisation or a blocking copy inside: remove what
+    the message names first. Or compile it (torch.compile with mode="reduce-overhead").
+
+When it is wrong
+    What repeats by name may still differ in shapes or addresses: a graph needs both fixed, or one graph for each shape.
+    Under a profiler each launch costs more than without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.steps import DECODE, MIXED
+from profkit.analysis.steps_kernels import KernelSequence, graph_share
+from profkit.analysis.waits import Waits, find_waits, is_pageable
+from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
+from profkit.rules import Rule, needs_gpu_rows
+from profkit.rules._price import constants, priced
+from profkit.testing import build_trace, launch
+
+SMALLEST_SHARE = 0.10
+_MOSTLY = 0.5
+_BY_NAME = ("stages", "engine_annotations")
+
+
+def check(analysis: Analysis) -> Iterator[Finding]:
+    window = analysis.window.dur_ns if analysis.window else 0
+    for sequence in analysis.kernel_sequences:
+        if _named_decode(analysis, sequence.process):
+            continue
+        if graph_share(analysis.trace, analysis.work, sequence.rows) >= _MOSTLY:
+            continue
+        inside = _gaps_inside(analysis, sequence)
+        if window and int(analysis.idle.length[inside].sum()) >= SMALLEST_SHARE * window:
+            yield _finding(analysis, sequence, inside, window)
+
+
+def _named_decode(analysis: Analysis, process: int) -> bool:
+    """Whether decode steps of a process are known by name."""
+    steps = analysis.steps
+    decodes = (steps.kind == DECODE) | (steps.kind == MIXED)
+    return steps.source in _BY_NAME and bool((decodes & (steps.process == process)).any())
+
+
+def _gaps_inside(analysis: Analysis, sequence: KernelSequence) -> Mask:
+    """Gaps that only launching explains and that a kernel inside a repetition ends, not its first one."""
+    repeats = sequence.repeats
+    inner = np.zeros(len(sequence.rows) + 1, np.int64)
+    np.add.at(inner, repeats.starts[repeats.whole] + 1, 1)
+    np.add.at(inner, repeats.ends[repeats.whole], -1)
+    is_inner = np.zeros(len(analysis.work), bool)
+    is_inner[sequence.rows[np.cumsum(inner)[:-1] > 0]] = True
+    idle = analysis.idle
+    unrecorded = analysis.work.call[idle.ends_at] < 0
+    mask: Mask = is_inner[idle.ends_at] & (analysis.launch_paced | unrecorded)
+    return mask
+
+
+def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window: int) -> Finding:
+    idle, work, repeats = analysis.idle, analysis.work, sequence.repeats
+    count, length = int(repeats.whole.sum()), repeats.length
+    cost = int(idle.length[inside].sum())
+    graph = constants()["graph_launch"]
+    saving = max(cost - count * (graph["base_ns"] + length * graph["node_ns"]), 0)
+    device = int(work.device[sequence.rows[0]])
+    first = sequence.rows[repeats.starts[0] : repeats.ends[0]]
+    waits = _waits_inside(analysis, sequence)
+    blocked = _blocked(analysis.trace, waits, count)
+    return priced(
+        analysis,
+        device=device,
+        cost=idle.length[inside],
+        saving=saving,
+        step=analysis.steps.of_work[idle.ends_at[inside]],
+        code=RULE.code,
+        title=RULE.title,
+        key=f"{RULE.code}:{device}:sequence:",
+        message=(
+            f"A sequence of {text.count(length, 'kernel')} repeats {count:,} times on {analysis.device_name(device)}, "
+            f"launched one by one: the GPU waited {text.ns(cost)} ({text.percent(cost / window)} of {text.ns(window)}) "
+            f"for launches inside of it{f'; {blocked} stands in the way of a CUDA graph' if blocked else ''}"
+        ),
+        cause="what repeats is submitted kernel by kernel",
+        advice=f"Remove {blocked} first: a capture fails on it. {RULE.advice}" if blocked else RULE.advice,
+        facts={
+            "kernels_per_repetition": length,
+            "repetitions": count,
+            "waits_inside": len(waits),
+            "waits": blocked,
+            "of_ns": window,
+            "graph_launch_base_ns": graph["base_ns"],
+            "graph_launch_node_ns": graph["node_ns"],
+            "graph_launch_source": graph["source"],
+        },
+        evidence=(
+            evidence(
+                "kernels",
+                work.row[first],
+                tracks=(sequence.track,),
+                window=Window(int(work.start[first[0]]), int(work.end[first].max())),
+            ),
+        ),
+    )
+
+
+def _waits_inside(analysis: Analysis, sequence: KernelSequence) -> Waits:
+    """Waits of the process between the first launch of a whole repetition and the next repetition's, or its end."""
+    waits = find_waits(analysis)
+    start = _launched(analysis, sequence.rows[sequence.repeats.starts])
+    closed = _launched(analysis, sequence.rows[sequence.repeats.ends - 1])
+    if not len(waits) or (start < 0).any() or (closed < 0).any():
+        return waits.where(np.zeros(len(waits), bool))
+    last = max(int(closed[-1]), int(start[-1] + np.diff(start).max(initial=0)))
+    at = np.searchsorted(start, waits.start, side="right") - 1
+    inside = (at >= 0) & (waits.process == sequence.process) & (waits.start < last)
+    return waits.where(inside & sequence.repeats.whole[np.maximum(at, 0)])
+
+
+def _launched(analysis: Analysis, rows: Ints) -> Ints:
+    """Start of the call of each device row, -1 without one."""
+    call, start = analysis.work.call[rows], analysis.trace.array("calls", "start_ns")
+    return np.where(call >= 0, start[np.maximum(call, 0)], -1) if len(start) else np.full(len(rows), -1)
+
+
+def _blocked(trace: Trace, waits: Waits, repetitions: int) -> str:
+    """What waits in most repetitions, in words: ``cudaStreamSynchronize (for a pageable D2H copy)``; else nothing."""
+    if len(waits) < _MOSTLY * repetitions:
+        return ""
+    names = Counter(trace.name(int(name), "base") for name in trace.array("calls", "name")[waits.call])
+    copies = np.unique(waits.copy[waits.copy >= 0])
+    memory = "pageable D2H copy" if is_pageable(trace, copies).any() else "D2H copy"
+    what = f" (for a {memory})" if 2 * len(copies) >= repetitions else ""
+    return " and ".join(name for name, _ in names.most_common(2)) + what
+
+
+def _iterations(in_order: bool) -> Trace:
+    rows = []
+    order = np.random.default_rng(0)
+    for i in range(20):
+        kernels = np.arange(10) if in_order else order.permutation(10)
+        for j, name in enumerate(kernels.tolist()):
+            at = (10 * i + j) * 8_000
+            rows += launch(f"kernel_{name}", at=at, start=at + 4_000, dur=3_000, call_dur=3_000)
+    return build_trace(*rows)
+
+
+def fires() -> Trace:
+    """Ten kernels of 3 us, twenty times in the same order, a launch every 8 us."""
+    return _iterations(True)
+
+
+def quiet() -> Trace:
+    """The same kernels in another order each time: nothing that a graph could replay."""
+    return _iterations(False)
+
+
+RULE = Rule(
+    code="PK202",
+    title="Repeating kernels not in a graph",
+    unmet=needs_gpu_rows,
+    check=check,
+    advice="Capture the sequence as a CUDA graph, one for each shape, or compile it (mode='reduce-overhead').",
+    fires=fires,
+    quiet=quiet,
+)
