@@ -86,6 +86,26 @@ def launch(stream: Stream, kernel: Kernel, dur: int, after: int = 0, pdl: bool =
     return (after, _launch, stream, kernel, dur, pdl)
 
 
+def launch_free(stream: Stream, kernel: Kernel, dur: int, chain: GraphRun) -> Instruction:
+    """A kernel without what its launch costs: no time of the host, and behind the one before as if in one graph.
+
+    It prices launches and stands in no trace. ``chain`` is the same for all kernels that belong together.
+    """
+    return (0, _launch_free, stream, kernel, dur, chain)
+
+
+def _launch_free(host: Host, instruction: Instruction) -> bool:
+    _, _, stream, kernel, dur, chain = instruction
+    op = Op(KERNEL, stream, host, 0, host.now, dur)
+    op.call_end = host.now
+    op.kernel = kernel
+    op.share = kernel.share
+    op.graph = chain
+    op.entry = 0
+    stream.device.submit(op)
+    return False
+
+
 def _launch(host: Host, instruction: Instruction) -> bool:
     stream: Stream = instruction[2]
     if stream.capture is not None:

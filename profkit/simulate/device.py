@@ -117,12 +117,14 @@ class GraphRun:
 class Meeting:
     """A collective: its kernels end together, ``transfer_ns`` after the last of ``ranks`` has begun."""
 
-    __slots__ = ("ops", "ranks", "transfer_ns")
+    __slots__ = ("asked", "ops", "ranks", "transfer_ns")
 
     def __init__(self, ranks: int, transfer_ns: int) -> None:
         self.ranks = ranks
         self.transfer_ns = transfer_ns
         self.ops: list[Op] = []
+        self.asked = 0
+        """How many ranks have launched their kernel, or are about to."""
 
 
 class Stream:

@@ -13,13 +13,14 @@ from typing import Any
 
 from profkit.simulate import cuda, memory
 from profkit.simulate.chance import Chance
-from profkit.simulate.device import Kernel, Stream
+from profkit.simulate.device import GraphRun, Kernel, Stream
 from profkit.simulate.host import Host, Instruction
 from profkit.simulate.plan import World
 
 _FACTORS = 4096
-_DECODE_POINTS = ("schedule", "inputs", "after_forward", "sample", "step_end")
-STEP_POINTS = frozenset({*_DECODE_POINTS, "readback", "kernels"})
+STEP_POINTS = frozenset(
+    {"schedule", "inputs", "after_forward", "sample", "step_end", "readback", "kernels", "profkit_ranges"}
+)
 """What every engine of this file offers to faults."""
 
 _LAYER = (
@@ -35,11 +36,14 @@ _LAYER = (
     ("act_and_mul_kernel", "void vllm::act_and_mul_kernel<c10::BFloat16, silu>(T1*, const T1*, int)", 3),
     ("nvjet_down", "nvjet_tst_64x128_64x8_1x4_h_bz_splitK_TNT", 13),
 )
+_BEFORE_ALL_REDUCE = ("nvjet_out", "nvjet_down")
 _SAMPLE = (
     ("nvjet_head", "nvjet_tst_320x128_64x3_1x2_h_bz_coopB_TNN", 60),
     ("cunn_SoftMaxForward", "void at::native::cunn_SoftMaxForward<4, float, float, float>(T4*, const T2*, int)", 11),
     ("reduce_kernel", "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, ArgMaxOps<float>>>(T3)", 8),
 )
+ALL_REDUCE = Kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", (16, 1, 1), (544, 1, 1), 96, 82240, 12)  # fmt: skip
 DEQUANTISE = Kernel("void dequantize_int8_kernel<__nv_bfloat16>(const signed char*, const float*, T1*, int)",
                     "dequantize_int8_kernel")  # fmt: skip
 
@@ -52,18 +56,21 @@ class Work:
     dur: int
     key: int
     layer: int
+    collective: bool = False
 
 
 class Model:
-    """The kernels of a forward pass and of sampling, with their lengths for one batch size."""
+    """The kernels of a forward pass and of sampling, with their lengths; ``parallel``: over several ranks."""
 
-    def __init__(self, chance: Chance, layers: int, unit_ns: float) -> None:
+    def __init__(self, chance: Chance, layers: int, unit_ns: float, parallel: bool = False) -> None:
         self.layers = layers
-        self.forward = [
-            Work(_kernel(short, name), max(int(units * unit_ns), 800), layer * len(_LAYER) + i, layer)
-            for layer in range(layers)
-            for i, (short, name, units) in enumerate(_LAYER)
-        ]
+        self.forward = []
+        for layer in range(layers):
+            for i, (short, name, units) in enumerate(_LAYER):
+                key = layer * len(_LAYER) + i
+                self.forward.append(Work(_kernel(short, name), max(int(units * unit_ns), 800), key, layer))
+                if parallel and short in _BEFORE_ALL_REDUCE:
+                    self.forward.append(Work(ALL_REDUCE, 0, 20_000 + key, layer, collective=True))
         self.sampling = [
             Work(_kernel(short, name), max(int(units * unit_ns), 800), 3000 + i, -1)
             for i, (short, name, units) in enumerate(_SAMPLE)
@@ -108,6 +115,15 @@ class Engine:
         self._work = world.chance.child(f"{host.name}/{host.process.pid}").stream("work")
         self._work_factors = [int(self._work.lognormvariate(0.0, 0.12) * 1024) for _ in range(_FACTORS)]
 
+    @property
+    def null_stream(self) -> Stream:
+        """The legacy default stream of the process, on which calls without a stream work."""
+        return self.host.process.default
+
+    def begin(self) -> Iterator[Instruction]:
+        """What comes before the first work of the device."""
+        yield from self.world.point("prepare", self, 0)
+
     @contextmanager
     def stage(self, name: str, payload: int = -1) -> Iterator[None]:
         """A profkit range around the body, where the engine makes them."""
@@ -135,20 +151,30 @@ class Engine:
     # The model
 
     def eager(self, step: int, free: bool = False, factor: float = 1.0) -> Iterator[Instruction]:
-        """Launch the kernels of a forward pass one by one; ``free``: in no time of the host."""
-        host, stream, launch = self.host, self.stream, cuda.launch
+        """Launch the kernels of a forward pass one by one; ``free``: without what the launches cost."""
+        stream, launch = self.stream, cuda.launch
         factors, dispatch = self._work_factors, self.dispatch_ns
         shift = step * 977 + 100
         layered = self.world.has("layer")
-        host.free = free
+        chain = GraphRun(0, 0, -1, False)
         layer = 0
         for work, dur in zip(self.kernels, self.model.durs(self.kernels, step, factor), strict=True):
             if layered and work.layer != layer:
-                host.free = False
-                yield from self.world.point("layer", host, step)
-                host.free, layer = free, work.layer
-            yield launch(stream, work.kernel, dur, dispatch * factors[(work.key + shift) & (_FACTORS - 1)] >> 10)
-        host.free = False
+                layer = work.layer
+                yield from self.world.point("layer", self, step)
+            if work.collective:
+                yield from self._all_reduce(work, step)
+            elif free:
+                yield cuda.launch_free(stream, work.kernel, dur, chain)
+            else:
+                yield launch(stream, work.kernel, dur, dispatch * factors[(work.key + shift) & (_FACTORS - 1)] >> 10)
+
+    def _all_reduce(self, work: Work, step: int) -> Iterator[Instruction]:
+        """This rank's part of a collective of the model."""
+        yield from self.world.point("before_collective", self, step)
+        ranks = len(self.world.simulation.devices)
+        meeting = self.world.meeting((step, work.key), ranks, self.batch << 14)
+        yield cuda.collective(self.stream, work.kernel, meeting, self.own(self.dispatch_ns, step, work.key))
 
     def replay(self, step: int) -> Iterator[Instruction]:
         """Launch the graph of a forward pass."""
@@ -186,29 +212,47 @@ class Engine:
         with self.annotation(f"execute_context_0(0)_generation_{self.batch}({self.batch})"):
             with self.stage("schedule", self.batch):
                 yield host.work(self.own(self.schedule_ns, step, 1))
-                yield from world.point("schedule", host, step)
+                yield from world.point("schedule", self, step)
             with self.stage("decode", self.batch), self.annotation("gpu_model_runner: forward"):
                 yield from self.inputs(step)
                 yield from self.forward(step)
-                yield from world.point("after_forward", host, step)
+                yield from world.point("after_forward", self, step)
                 with self.stage("sample", self.batch):
                     yield from self.sample(step)
         with self.stage("detokenize", self.batch):
             yield host.work(self.own(self.detokenize_ns, step, 2))
-        yield from world.point("step_end", host, step)
+        yield from world.point("step_end", self, step)
+
+    def prefill_step(self, step: int, tokens: int, before: str = "schedule") -> Iterator[Instruction]:
+        """A step for one prompt: kernels as many times as long as it has more tokens than a decoding step has work."""
+        host = self.host
+        host.begin_step("prefill")
+        with self.annotation(f"execute_context_1({tokens})_generation_0(0)"):
+            with self.stage(before, tokens if before == "tokenize" else 1):
+                yield host.work(self.own(self.schedule_ns, step, 1))
+            with self.stage("prefill", tokens), self.annotation("gpu_model_runner: forward"):
+                with self.stage("h2d", 8 * tokens):
+                    after = self.own(self.dispatch_ns, step, 3)
+                    yield memory.copy_async(self.stream, memory.H2D, 8 * tokens, after=after)
+                yield from self.eager(step, factor=1 + tokens / 512)
+                with self.stage("sample", 1):
+                    sampling = self.model.sampling
+                    for i, (work, dur) in enumerate(zip(sampling, self.model.durs(sampling, step), strict=True)):
+                        yield cuda.launch(self.stream, work.kernel, dur, self.own(self.dispatch_ns, step, 10 + i))
+                    yield from self.readback(step)
 
     def inputs(self, step: int) -> Iterator[Instruction]:
         """Upload positions and block tables: a few bytes from pinned memory."""
         with self.stage("h2d", 8 * self.batch):
             yield memory.copy_async(self.stream, memory.H2D, 8 * self.batch, after=self.own(self.dispatch_ns, step, 3))
-            yield from self.world.point("inputs", self.host, step)
+            yield from self.world.point("inputs", self, step)
 
     def sample(self, step: int) -> Iterator[Instruction]:
         """Sample on the device and bring the tokens to the host."""
         sampling = self.model.sampling
         for i, (work, dur) in enumerate(zip(sampling, self.model.durs(sampling, step), strict=True)):
             yield cuda.launch(self.stream, work.kernel, dur, self.own(self.dispatch_ns, step, 10 + i))
-        yield from self.world.point("sample", self.host, step)
+        yield from self.world.point("sample", self, step)
         change = self.world.instead("readback")
         if change is not None:
             yield from change[1](change[0], self, step)
@@ -228,6 +272,8 @@ class Engine:
         yield cuda.synchronize_stream(self.stream, self.dispatch_ns)
 
     def decode(self, steps: int, first: int = 0) -> Iterator[Instruction]:
-        """Several decoding steps."""
+        """Several decoding steps, and what comes before the first."""
+        if not first:
+            yield from self.begin()
         for step in range(first, first + steps):
             yield from self.decode_step(step)

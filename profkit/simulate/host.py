@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from profkit.simulate import causes
 from profkit.simulate.causes import HostLog
 from profkit.simulate.device import NEVER, NULL, Device, Stream
+from profkit.stages import DOMAIN
 
 if TYPE_CHECKING:
     from profkit.simulate.core import Simulation
@@ -24,6 +25,7 @@ Instruction = tuple[Any, ...]
 thread is blocked."""
 Program = Iterator[Instruction]
 
+PUSH_POP, START_END, MARK = "push_pop", "start_end", "mark"
 _JITTER = 1024
 
 
@@ -181,7 +183,7 @@ class Host:
 
     # Ranges
 
-    def push(self, name: str, domain: str = "profkit", payload: int = -1) -> None:
+    def push(self, name: str, domain: str = DOMAIN, payload: int = -1) -> None:
         """Open a range. In the domain profkit its name is the stage."""
         self.stack.append((name, domain, payload, self.now))
         self._note_stage()
@@ -190,10 +192,21 @@ class Host:
         name, domain, payload, start = self.stack.pop()
         self._note_stage()
         if self.simulation.recorder is not None:
-            self.simulation.recorder.ranges.append((start, self.now, self, name, domain, payload))
+            category = name if domain == DOMAIN else ""
+            self.simulation.recorder.ranges.append((start, self.now, self, name, domain, payload, PUSH_POP, category))
+
+    def request(self, number: int, start: int, first_token: int, output_tokens: int) -> None:
+        """The life of a request that ends now, with the marks of profkit's instrumenter."""
+        recorder = self.simulation.recorder
+        if recorder is not None:
+            recorder.ranges += [
+                (time, time, self, f"request#{number} {what}", DOMAIN, number, MARK, "request")
+                for time, what in ((first_token, "first_token"), (self.now, f"output_tokens={output_tokens}"))
+            ]
+            recorder.ranges.append((start, self.now, self, "request", DOMAIN, number, START_END, "request"))
 
     def _note_stage(self) -> None:
-        inner = next((name for name, domain, _, _ in reversed(self.stack) if domain == "profkit"), "")
+        inner = next((name for name, domain, _, _ in reversed(self.stack) if domain == DOMAIN), "")
         self.log.stage(self.now, causes.STAGE_CAUSES.get(inner, causes.PYTHON))
 
     # Own work and waits
@@ -225,6 +238,10 @@ class Host:
         """Wait for an item; it is then in ``host.value``."""
         return (after, _get, queue)
 
+    def try_get(self, queue: Queue, after: int = 0) -> Instruction:
+        """Take an item if there is one; else None is in ``host.value``."""
+        return (after, _try_get, queue)
+
 
 def _nothing(host: Host, instruction: Instruction) -> bool:
     return False
@@ -254,7 +271,7 @@ def _off_cpu(host: Host, instruction: Instruction) -> bool:
 
 def _gil_wait(host: Host, instruction: Instruction) -> bool:
     if (times := _waited(host, instruction[2], causes.GIL)) and (recorder := host.simulation.recorder):
-        recorder.ranges.append((*times, host, "Waiting for GIL", "Python GIL", -1))
+        recorder.ranges.append((*times, host, "Waiting for GIL", "Python GIL", -1, PUSH_POP, ""))
     return False
 
 
@@ -296,3 +313,9 @@ def _get(host: Host, instruction: Instruction) -> bool:
         host.log.add(host.now, NEVER, causes.OS_WAIT)
     queue.waiting.append((host, host.now))
     return True
+
+
+def _try_get(host: Host, instruction: Instruction) -> bool:
+    queue: Queue = instruction[2]
+    host.value = queue.items.popleft() if queue.items else None
+    return False

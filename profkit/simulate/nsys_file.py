@@ -12,14 +12,14 @@ from profkit.schema import STAGES
 from profkit.simulate import nsys_schema
 from profkit.simulate.core import Simulation
 from profkit.simulate.device import BLOCKING, NON_BLOCKING, NULL, Device
-from profkit.simulate.host import Host, Process
-from profkit.stages import DOMAIN
+from profkit.simulate.host import MARK, PUSH_POP, START_END, Host, Process
 
-MARK = "SIMULATED"
+SIMULATED = "SIMULATED"
 _HARDWARE_ID = 1 << 48
 _STREAM_FLAGS = {NULL: 3, BLOCKING: 1, NON_BLOCKING: 2}
 _NONE_32 = 0xFFFFFFFF
 _CATEGORY, _DOMAIN_NAME = 33, 75
+_EVENT_TYPES = {PUSH_POP: 59, START_END: 60, MARK: 34}
 _UTC_NS = 1_700_000_000_000_000_000
 
 
@@ -114,18 +114,20 @@ class NsysFile:
             yield (start, end, global_tid(host), node, original if original >= 0 else None)
 
     def _ranges(self, rows: list[Any]) -> Iterator[tuple[Any, ...]]:
-        for start, end, host, name, domain, payload in rows:
-            category = STAGES.index(name) + 1 if domain == DOMAIN and name in STAGES else None
-            number = self._domain(host, domain, name, category) if domain else 0
-            yield (start, end, name, global_tid(host), category, number, payload if payload >= 0 else None)
+        for start, end, host, name, domain, payload, kind, category in rows:
+            code = STAGES.index(category) + 1 if category else None
+            number = self._domain(host, domain, category, code) if domain else 0
+            until = None if kind == MARK else end
+            tid = global_tid(host)
+            yield (start, until, _EVENT_TYPES[kind], name, tid, code, number, payload if payload >= 0 else None)
 
-    def _domain(self, host: Host, domain: str, name: str, category: int | None) -> int:
+    def _domain(self, host: Host, domain: str, category: str, code: int | None) -> int:
         """The number of a domain, and the rows that name it and its categories, at first use in each process."""
         number = self._domains.setdefault(domain, len(self._domains) + 1)
         pid, tid = host.process.pid, global_tid(host)
         for key, event, text, what in (
             ((pid, domain), _DOMAIN_NAME, domain, None),
-            ((pid, f"{domain}/{name}"), _CATEGORY, name, category),
+            ((pid, f"{domain}/{category}"), _CATEGORY, category, code),
         ):
             if key not in self._named and (event == _DOMAIN_NAME or what is not None):
                 self._named.add(key)
@@ -192,7 +194,7 @@ def _uuid(device: Device) -> str:
 
 def _gpu(device: Device) -> tuple[Any, ...]:
     bus = f"0000:{device.ordinal + 25:02x}:00.0"
-    name = f"{MARK} GPU"
+    name = f"{SIMULATED} GPU"
     memory = device.hardware.d2d_bytes_per_us * 2_000_000
     return (
         0, device.ordinal, name, bus, 1, 50 << 20, 80 << 30, memory, 1_980_000_000, 132, _uuid(device), device.ordinal,
@@ -205,10 +207,10 @@ def _capture(facts: dict[str, str], graph_mode: str, waits: frozenset[str]) -> d
     traced = ["NvtxEvents", "Cuda"] + (["OSRuntime"] if "os_wait" in waits else [])
     captured = [("CAPTURE_EVENT_TYPE", word) for word in traced]
     captured.append(("CUDA_GRAPH_TRACE_OPTIONS:MODE", graph_mode))
-    captured += [(MARK, "the times come from a model of CUDA, not from a GPU")]
-    captured += [(f"{MARK}_{name.upper()}", value) for name, value in facts.items()]
+    captured += [(SIMULATED, "the times come from a model of CUDA, not from a GPU")]
+    captured += [(f"{SIMULATED}_{name.upper()}", value) for name, value in facts.items()]
     export = {
-        "EXPORT_PRODUCT_NAME": f"profkit simulate ({MARK})",
+        "EXPORT_PRODUCT_NAME": f"profkit simulate ({SIMULATED})",
         "EXPORT_PRODUCT_VERSION": facts.get("profkit_version", ""),
         "EXPORT_SCHEMA_VERSION": "3.25.0",
     }

@@ -110,8 +110,8 @@ COLUMNS = {
     ),
     "ranges": (
         "NVTX_EVENTS",
-        "start, end, text, globalTid, category, domainId, int64Value",
-        "eventType=59",
+        "start, end, eventType, text, globalTid, category, domainId, int64Value",
+        "rangeId=NULL",
     ),
     "os_calls": (
         "OSRT_API",

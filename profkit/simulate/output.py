@@ -42,7 +42,7 @@ def write_run(plan: Plan, output: Path, truth_file: Path | None = None, kineto: 
             world = build(plan, {}, Recorder(sink), idle)
             times = run(world)
             facts = {"seed": str(plan.seed), "scenario": plan.scenario.name, "profkit_version": version("profkit")}
-            file.finish(world.simulation, facts, graph_mode(plan), dict(plan.settings)["recorded_waits"])
+            file.finish(world.simulation, facts, graph_mode(plan), world.simulation.recorded_waits)
         finally:
             file.close()
     if truth_file is not None:

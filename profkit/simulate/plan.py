@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profkit.simulate.chance import Chance
 from profkit.simulate.core import Simulation
+from profkit.simulate.device import Meeting
 from profkit.simulate.hardware import Hardware
 from profkit.simulate.host import Host, Instruction, Process
+
+if TYPE_CHECKING:
+    from profkit.simulate.engine import Engine
 
 PLANTED, FREE, FIXED = "planted", "free", "fixed"
 """How a fault takes part in a run: as it is; with what it does taking no time; with the fix applied."""
@@ -32,7 +36,7 @@ class Fault:
     code: str
     what: str
     needs: frozenset[str]
-    at: Mapping[str, Callable[[Planted, Host, int], Iterator[Instruction]]] = field(default_factory=dict)
+    at: Mapping[str, Callable[[Planted, Engine, int], Iterator[Instruction]]] = field(default_factory=dict)
     instead: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     setup: Callable[[Planted, dict[str, Any]], None] | None = None
     scales: bool = True
@@ -49,6 +53,10 @@ class Planted:
     chance: Chance
     state: dict[Any, Any] = field(default_factory=dict)
     """What it remembers from step to step."""
+
+    @property
+    def planted(self) -> bool:
+        return self.mode == PLANTED
 
     @property
     def fixed(self) -> bool:
@@ -85,6 +93,8 @@ class World:
     settings: dict[str, Any] = field(default_factory=dict)
     main: Host | None = None
     """The thread whose steps are counted."""
+    meetings: dict[Any, Meeting] = field(default_factory=dict)
+    """Collectives that not all ranks have launched yet."""
 
     def __post_init__(self) -> None:
         for each in self.planted:
@@ -106,14 +116,26 @@ class World:
         """Whether anything is to be done at a point."""
         return bool(self._at.get(point))
 
-    def point(self, name: str, host: Host, step: int) -> Iterator[Instruction]:
+    def point(self, name: str, engine: Engine, step: int) -> Iterator[Instruction]:
         """What the planted faults do at a point of a step."""
         for planted, run in self._at.get(name, ()):
-            yield from run(planted, host, step)
+            yield from run(planted, engine, step)
 
     def instead(self, part: str) -> tuple[Planted, Callable[..., Any]] | None:
         """The fault that takes the place of a part of the step, and how."""
         return self._instead.get(part)
+
+    def meeting(self, key: Any, ranks: int, size: int) -> Meeting:
+        """The collective of this key, made by the first rank that asks; ``size`` in bytes."""
+        made = self.meetings.get(key)
+        if made is None:
+            hardware = self.hardware
+            transfer = hardware.collective_ns + size * 1000 // hardware.collective_bytes_per_us
+            made = self.meetings[key] = Meeting(ranks, transfer)
+        made.asked += 1
+        if made.asked == ranks:
+            del self.meetings[key]
+        return made
 
     def process(self, device: int = 0, rank: int = -1) -> Process:
         """A process on a device, which is made if it is the first one there."""

@@ -19,10 +19,11 @@ Row = tuple[Any, ...]
 class Recorder:
     """Collects rows and gives the rows of each table to ``sink(table, rows)`` when there are many, and all at the end.
 
-    kernels, copies, memsets: an Op; graphs: (start, end, op, graph run). calls: (start, end, host, correlation, name).
+    kernels, copies, memsets: an Op. graphs: (start, end, op, graph run). calls: (start, end, host, correlation, name).
     syncs: (start, end, host, stream or None, correlation, type, event or -1). events: (stream, correlation, host,
-    event). nodes: (start, end, host, node, original or -1). ranges: (start, end, host, name, domain, payload or -1).
-    os_calls: (start, end, host, name). sched: (time, host, 1 for running). overheads: (start, end, host).
+    event). nodes: (start, end, host, node, original or -1). ranges: (start, end, host, name, domain, payload or -1,
+    kind, category or ""). os_calls: (start, end, host, name). sched: (time, host, 1 for running). overheads: (start,
+    end, host).
     """
 
     def __init__(self, sink: Callable[[str, list[Any]], None]) -> None:

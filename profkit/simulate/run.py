@@ -131,12 +131,12 @@ def build(plan: Plan, modes: dict[str, str], recorder: Recorder | None = None, i
     chance = Chance(plan.seed, f"{plan.scenario.name}/")
     settings = dict(plan.settings)
     simulation = Simulation(draw_hardware(Chance(plan.seed)), recorder, idle)
-    simulation.recorded_waits = settings["recorded_waits"]
     planted = [
         Planted(fault, modes.get(fault.name, PLANTED), scale, chance.child(f"fault/{fault.name}"))
         for fault, scale in plan.faults
     ]
     world = World(simulation, chance, plan.steps, planted, settings)
+    simulation.recorded_waits = settings["recorded_waits"]
     plan.scenario.build(world)
     return world
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.simulate import memory
-from profkit.simulate.host import Host, Instruction
+from profkit.simulate.engine import Engine
+from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
 
 
-def release(planted: Planted, host: Host, step: int) -> Iterator[Instruction]:
+def release(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
     if not planted.fixed:
         yield memory.free(1_500)
 

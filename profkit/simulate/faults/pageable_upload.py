@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.simulate import memory
+from profkit.simulate.engine import Engine
 from profkit.simulate.hardware import SMALL_COPY_BYTES
-from profkit.simulate.host import Host, Instruction
+from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
 
 
-def upload(planted: Planted, host: Host, step: int) -> Iterator[Instruction]:
+def upload(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
     """The same bytes, from pinned memory that is already there if fixed."""
     size = max(int(planted.chance.integer("bytes", 1 << 20, 8 << 20) * planted.scale), SMALL_COPY_BYTES + 1)
     kind = memory.PINNED if planted.fixed else memory.PAGEABLE
-    yield memory.copy_async(host.process.default, memory.H2D, size, kind, after=2_000)
+    yield memory.copy_async(engine.null_stream, memory.H2D, size, kind, after=2_000)
 
 
 FAULT = Fault(

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.simulate import cuda
-from profkit.simulate.host import Host, Instruction
+from profkit.simulate.engine import Engine
+from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
 
 
-def synchronize(planted: Planted, host: Host, step: int) -> Iterator[Instruction]:
+def synchronize(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
     if planted.fixed:
         return
     if planted.chance.happens("whole device", 0.5):
         yield cuda.synchronize_device(1_500)
     else:
-        yield cuda.synchronize_stream(host.process.default, 1_500)
+        yield cuda.synchronize_stream(engine.stream, 1_500)
 
 
 FAULT = Fault(

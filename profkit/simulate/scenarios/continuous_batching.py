@@ -1,0 +1,100 @@
+"""A server: requests arrive, are tokenized by a thread of their own, join the batch, and leave it one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from profkit.simulate.engine import STEP_POINTS, Engine
+from profkit.simulate.host import Host, Instruction, Queue
+from profkit.simulate.plan import Scenario, World
+from profkit.simulate.scenarios._common import eager_engine
+
+_TOKENS_A_REQUEST = 8
+_MOST_RUNNING = 16
+
+
+@dataclass
+class Request:
+    """One request; times in ns, -1 where it has not happened."""
+
+    number: int
+    arrival: int
+    prompt_tokens: int
+    output_tokens: int
+    done: int = 0
+    first_token: int = -1
+
+
+def build(world: World) -> None:
+    process = world.process()
+    host = world.host(process, "engine", main=True)
+    front = world.host(process, "frontend")
+    engine = eager_engine(world, host)
+    ready = Queue()
+    requests = draw_requests(world, engine, host.now)
+    host.run(serve(engine, ready, len(requests)))
+    front.run(tokenize(front, engine, requests, ready))
+
+
+def draw_requests(world: World, engine: Engine, start: int) -> list[Request]:
+    """Arrivals at random, so dense that the batch is seldom empty."""
+    count = max(world.steps // 4, 2)
+    step_ns = engine.model.forward_ns * 1.2
+    draw = world.chance.stream("requests")
+    out, at = [], start
+    for number in range(count):
+        tokens = draw.randint(3, 2 * _TOKENS_A_REQUEST)
+        out.append(Request(number, at, draw.randint(32, 1024), tokens))
+        at += int(draw.expovariate(1.0) * step_ns * 3)
+    return out
+
+
+def tokenize(host: Host, engine: Engine, requests: list[Request], ready: Queue) -> Iterator[Instruction]:
+    for request in requests:
+        yield host.sleep_until(request.arrival)
+        if engine.style == "profkit":
+            host.push("tokenize", payload=request.prompt_tokens)
+        yield host.work(request.prompt_tokens * 700)
+        if engine.style == "profkit":
+            host.pop()
+        yield host.put(ready, request, 500)
+
+
+def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
+    """Steps until all requests are answered: a prefill for a new one, decoding for all that run."""
+    host = engine.host
+    running: list[Request] = []
+    yield from engine.begin()
+    finished = step = 0
+    while finished < count:
+        new = None
+        if len(running) < _MOST_RUNNING:
+            yield host.get(ready) if not running else host.try_get(ready)
+            new = host.value
+        if new is not None:
+            running.append(new)
+            yield from engine.prefill_step(step, new.prompt_tokens)
+            new.first_token = host.now
+            new.done = 1
+        else:
+            engine.batch = len(running)
+            yield from engine.decode_step(step)
+            for request in running:
+                request.done += 1
+        step += 1
+        for request in [r for r in running if r.done >= r.output_tokens]:
+            running.remove(request)
+            finished += 1
+            if engine.style == "profkit":
+                host.request(request.number, request.arrival, request.first_token, request.done)
+    yield from engine.finish()
+
+
+SCENARIO = Scenario(
+    name="continuous_batching",
+    what="a server with requests that come and go",
+    offers=STEP_POINTS | {"layer", "null_stream"},
+    build=build,
+    steps=48,
+)
