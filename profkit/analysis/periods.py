@@ -23,7 +23,9 @@ SEARCHED = 1 << 18
 AGREES = 0.6
 """Agreement at a lag, with what chance gives taken off (Cohen's kappa), from which it may be a period."""
 _REPAIRED = 0.8
-"""Part of a shorter lag's exceptions that a longer one must explain to take its place."""
+"""Part of a shorter lag's exceptions that a longer one must explain to take its place..."""
+_FEWER = 0.67
+"""... or it has less than this part of them: a start that repeats at no lag counts for both."""
 _EVERY = 0.9
 """Part of the longer lag's repetitions that must have such exceptions."""
 _FEW = 1
@@ -115,17 +117,19 @@ def _explains(sample: Array, shorter: int, longer: int) -> bool:
     """Whether a longer lag agrees where a shorter one does not, and more than a deviation is the reason."""
     n = len(sample) - longer
     differs = sample[:n] != sample[shorter : shorter + n]
+    still = sample[:n] != sample[longer:]
     left = int(differs.sum())
-    if not left or int((differs & (sample[:n] == sample[longer:])).sum()) < _REPAIRED * left:
+    repaired = left - int((differs & still).sum()) >= _REPAIRED * left or int(still.sum()) <= _FEWER * left
+    if not left or not repaired:
         return False
     # What belongs to a repetition is in every one; deviations fall where they fall.
     in_block = np.add.reduceat(differs, np.arange(0, n, longer)) > 0
     if in_block[: max(n // longer, 1)].mean() < _EVERY:
         return False
+    # One more code shifts a whole repetition; one that is another differs twice.
     extra = min(longer % shorter, -longer % shorter)
-    if extra:
-        return extra > _FEW
-    return left * longer > 2 * _FEW * n  # a code that is another one differs twice in each repetition
+    by_deviation = shorter + _FEW if extra else 2 * _FEW
+    return extra > _FEW or left * longer > by_deviation * n
 
 
 def _repetitions(codes: Array, period: int, pause: Ints) -> Repetitions:
