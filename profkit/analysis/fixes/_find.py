@@ -6,6 +6,8 @@ import numpy as np
 
 from profkit.analysis.calls import COPY, LAUNCH
 from profkit.analysis.context import Analysis
+from profkit.analysis.replay.device import USUAL_LAUNCH_NS
+from profkit.analysis.replay.model import LAUNCH as LAUNCH_EDGE
 from profkit.analysis.replay.model import WAIT, Model
 from profkit.analysis.replay.waits import SUBMIT_NS
 from profkit.analysis.work import COPIES
@@ -88,6 +90,13 @@ def usual_submit(model: Model, kind: int = COPY) -> int:
         if len(lengths):
             return int(np.median(lengths))
     return SUBMIT_NS
+
+
+def usual_start(model: Model) -> int:
+    """From the return of a call that waits for nothing to the start of its work on an idle stream, ns."""
+    edges = model.edges
+    after = (edges.kind == LAUNCH_EDGE) & (edges.src % 2 == 1)
+    return int(np.median(edges.usual[after])) if after.any() else USUAL_LAUNCH_NS
 
 
 def in_ranges(analysis: Analysis, model: Model, stages: tuple[str, ...]) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import D2H, H2D, LARGE_BYTES, call_names, copies, is_pageable, usual_submit
+from profkit.analysis.fixes._find import D2H, H2D, LARGE_BYTES, call_names, copies, is_pageable, usual_start, usual_submit
 from profkit.analysis.fixes._rates import pinned_length, pinned_rate
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
@@ -34,7 +34,7 @@ def of_copies(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size: Int
     return Found(
         count=len(ops),
         free=partial(_free, calls=calls, ops=ops),
-        fixed=partial(_pinned, calls=calls, ops=ops, length=length, submit=submit),
+        fixed=partial(_pinned, calls=calls, ops=ops, length=length, submit=submit, lag=usual_start(model)),
         assumed=(*assumed, f"the call returns after {text.ns(int(submit.max()))} and waits for nothing"),
     )
 
@@ -57,9 +57,9 @@ def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
     return edits.without_ops(edits.without_calls(model, calls), ops)
 
 
-def _pinned(model: Model, *, calls: Ints, ops: Ints, length: Ints, submit: Ints) -> Model:
+def _pinned(model: Model, *, calls: Ints, ops: Ints, length: Ints, submit: Ints, lag: int) -> Model:
     model = edits.with_own(edits.without_waits(model, calls), calls, submit)
-    return edits.with_length(model, ops, length)
+    return edits.without_staging(edits.with_length(model, ops, length), ops, lag)
 
 
 FIX = Fix("pinned-copies", "PK301", "Copy from and to pinned memory", find)

@@ -10,7 +10,7 @@ from profkit.analysis.replay.lags import previous_in, typical
 from profkit.analysis.replay.model import ENGINE, EVENT, INFERRED, LAUNCH, STREAM, Calls, Edges
 from profkit.analysis.work import COPIES, GRAPHS, Work
 from profkit.model import Array, Ints, Mask, Trace
-from profkit.schema import COPY_KINDS
+from profkit.schema import COPY_KINDS, MEMORY_KINDS
 
 USUAL_LAUNCH_NS = 4_000
 """Launch to start on an idle stream, where a trace holds no such launch."""
@@ -21,6 +21,8 @@ NEAR_NS = 20_000
 
 _H2D, _D2H = COPY_KINDS.index("h2d"), COPY_KINDS.index("d2h")
 _MEMSET = COPY_KINDS.index("memset")
+_PAGEABLE = MEMORY_KINDS.index("pageable")
+_SORTS = 6
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tup
     ``awaited`` are pairs (operation, operation of another stream whose event it waited for). The constraint that was
     met last holds its recorded lag, every other one its usual lag, or less where the record allows no more.
     """
-    sort = kind_of_work(trace, work)
+    sort = kind_of_work(trace, calls, work, call)
     launch = _launch(calls, work, call, sort)
     stream = _stream(work, sort, launch)
     families = [launch, stream, _event(calls, work, awaited, stream), _engine(trace, calls, work)]
@@ -53,17 +55,27 @@ def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tup
 _LONG_AGO = -(1 << 60)
 
 
-def kind_of_work(trace: Trace, work: Work) -> Array:
-    """0 kernel, 1 copy, 2 memset, 3 graph in one piece, 4 kernel or copy of a graph: their lags differ."""
+STAGED = 5
+
+
+def kind_of_work(trace: Trace, calls: Calls, work: Work, call: Ints) -> Array:
+    """0 kernel, 1 copy, 2 memset, 3 graph in one piece, 4 kernel or copy of a graph, 5 (STAGED) a pageable copy.
+
+    Their lags differ: a pageable copy begins when the host has staged its first piece.
+    """
     sort = np.zeros(len(work), np.int8)
     sort[work.table == GRAPHS] = 3
     copies = np.flatnonzero(work.table == COPIES)
-    is_memset = trace.array("copies", "kind")[work.row[copies]] == _MEMSET if len(copies) else copies
-    sort[copies] = np.where(is_memset, 2, 1)
+    rows = work.row[copies]
+    if len(copies):
+        pageable = trace.array("copies", "src_kind")[rows] == _PAGEABLE
+        pageable &= (call[copies] >= 0) & (work.start[copies] < calls.end[call[copies]] if len(calls) else False)
+        is_memset = trace.array("copies", "kind")[rows] == _MEMSET
+        sort[copies] = np.where(is_memset, 2, np.where(pageable, STAGED, 1))
     for number, name in ((0, "kernels"), (1, "copies")):
-        rows = np.flatnonzero(work.table == number)
-        if len(rows):
-            sort[rows[trace.array(name, "graph_node")[work.row[rows]] >= 0]] = 4
+        at = np.flatnonzero(work.table == number)
+        if len(at):
+            sort[at[trace.array(name, "graph_node")[work.row[at]] >= 0]] = 4
     return sort
 
 
@@ -78,7 +90,7 @@ def _launch(calls: Calls, work: Work, call: Ints, sort: Array) -> _Family:
     before = previous_in(work.track)[op]
     idle = (before < 0) | (work.end[np.maximum(before, 0)] <= calls.start[of] if len(calls) else False)
     group = sort[op].astype(np.int64) * 2 + returned
-    lags = typical(work.start[op] - since, group, idle, 10, USUAL_LAUNCH_NS)
+    lags = typical(work.start[op] - since, group, idle, 2 * _SORTS, USUAL_LAUNCH_NS)
     return _Family(LAUNCH, op, 2 * of + returned, since, lags[group])
 
 
@@ -93,7 +105,7 @@ def _stream(work: Work, sort: Array, launch: _Family) -> _Family:
     ready = np.full(len(work), _LONG_AGO)
     ready[launch.op] = launch.since + launch.usual
     ahead = ~overlaps & (ready[op] > _LONG_AGO) & (ready[op] <= work.end[p])
-    lags = typical(work.start[op] - since, sort[op], ahead, 5, USUAL_GAP_NS)
+    lags = typical(work.start[op] - since, sort[op], ahead, _SORTS, USUAL_GAP_NS)
     usual = np.where(overlaps, work.start[op] - since, lags[sort[op]])
     return _Family(STREAM, op, 2 * p + ~overlaps, since, usual)
 

@@ -63,6 +63,19 @@ def without_ops(model: Model, ops: Ints) -> Model:
     return replace(model, edges=replace(model.edges, weight=weight).where(keep))
 
 
+def without_staging(model: Model, ops: Ints, lag: int) -> Model:
+    """These copies begin ``lag`` ns after their call returned, or as soon as is usual behind what they wait for."""
+    edges = model.edges
+    chosen = np.zeros(len(model.work), bool)
+    chosen[ops] = True
+    index = np.maximum(edges.dst - model.first_op, 0) // 2
+    into = (edges.dst >= model.first_op) & chosen[index]
+    launch = into & (edges.kind == LAUNCH)
+    src = np.where(launch, 2 * model.call[index] + 1, edges.src)
+    weight = np.where(into, np.minimum(edges.weight, lag), edges.weight)
+    return replace(model, edges=replace(edges, src=src, weight=weight))
+
+
 def resubmitted(model: Model, ops: Ints, calls: Ints) -> Model:
     """These operations are submitted by other calls, as soon after their return as is usual; -1: by none."""
     edges = model.edges

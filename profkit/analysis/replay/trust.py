@@ -15,6 +15,7 @@ import numpy as np
 from profkit.analysis.calls import SYNC
 from profkit.analysis.replay.model import PEER, WAIT, Model
 from profkit.analysis.replay.solve import replay as solve
+from profkit.analysis.work import COPIES
 from profkit.model import Ints, Mask
 
 PLAUSIBLE_NS = 20_000
@@ -64,7 +65,7 @@ def how_far(model: Model) -> Trust:
     limit = np.maximum(PLAUSIBLE_NS, 10 * edges.usual)
     # A wait counted from the start of an operation is as long as that operation.
     from_start = (edges.kind == WAIT) & (edges.src >= model.first_op) & ((edges.src - model.first_op) % 2 == 0)
-    long = edges.bound & (edges.weight > limit) & (edges.kind != PEER) & ~from_start
+    long = edges.bound & (edges.weight > limit) & (edges.kind != PEER) & ~from_start & ~_staging(model)
     weight = np.where(long, np.minimum(edges.weight, edges.usual), edges.weight)
     idle_waits = _long_waits(model)
     own = model.calls.own.copy()
@@ -79,6 +80,17 @@ def how_far(model: Model) -> Trust:
         unexplained_calls=int(long.sum()) - on_starts + len(idle_waits),
         unjoined=_unjoined(model),
     )
+
+
+def _staging(model: Model) -> Mask:
+    """Constraints on copies that begin inside of their calls: until then the host was busy staging them."""
+    edges, first = model.edges, model.first_op
+    if not len(model.calls) or not len(model.work):
+        return np.zeros(len(edges), bool)
+    inside = (model.call >= 0) & (model.work.start < model.calls.end[np.maximum(model.call, 0)])
+    inside &= model.work.table == COPIES
+    mask: Mask = (edges.dst >= first) & inside[np.maximum(edges.dst - first, 0) // 2]
+    return mask
 
 
 def _long_waits(model: Model) -> Ints:

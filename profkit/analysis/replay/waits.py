@@ -13,6 +13,7 @@ import numpy as np
 from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, SYNC
 from profkit.analysis.replay.events import Records, recorded_events, streams_with_work
 from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
+from profkit.analysis.replay.lags import previous_in
 from profkit.analysis.replay.polls import find_polls
 from profkit.analysis.work import COPIES, Work
 from profkit.arrays import first_match, pack
@@ -21,9 +22,13 @@ from profkit.schema import MEMORY_KINDS, SYNC_KINDS
 
 SUBMIT_NS = 3_000
 """What a call takes by itself where no call of its name is seen that waits for nothing: the order of a submission."""
+WAKE_NS = 4_000
+"""From the end of device work to the return of a synchronisation, where a trace has none that waited."""
 QUEUE_DEPTH = 256
 """A launch call can wait for room in the launch queue (1,024 entries) only when at least so many are outstanding."""
 SLOW_LAUNCH_NS = 20_000
+STAGED_BYTES = 64 * 1024
+"""Up to so many bytes of pageable memory are copied into the command itself, whatever the stream does."""
 SKEW_NS = 10_000
 """Clocks of host and device agree to this: a synchronisation can return some microseconds before the work's end."""
 
@@ -81,10 +86,24 @@ def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints,
     own = np.where(held, np.minimum(alone[name], calls.end - calls.start), calls.own)
     binds = held[call_of] & (since == latest[call_of])
     lag = calls.end[call_of] - since
-    usual = np.median(lag[binds]) if binds.any() else SUBMIT_NS
-    weight = np.where(binds, lag, np.minimum(lag, int(usual)))
-    edges = Edges(src, 2 * call_of + 1, weight, kind, binds, np.full(len(lag), int(usual)))
-    return replace(calls, own=own), edges
+    usual = _usual_wake(name, calls, lag, binds, held, call_of, trace.rows("names"))
+    weight = np.where(binds, lag, np.minimum(lag, usual))
+    return replace(calls, own=own), Edges(src, 2 * call_of + 1, weight, kind, binds, usual)
+
+
+def _usual_wake(
+    name: Array, calls: Calls, lag: Ints, binds: Mask, held: Mask, call_of: Ints, names: int
+) -> Ints:
+    """From the end of what a call waited for to its return, ns: the median of its name; without one, of all
+    synchronisations. Calls that do more than wait (cudaFree) go on for long after it, and say nothing of others."""
+    syncs = binds & (calls.kind[call_of] == SYNC) if len(calls) else binds
+    table = np.full(names + 1, int(np.median(lag[syncs])) if syncs.any() else WAKE_NS, np.int64)
+    of = name[call_of]
+    for row in np.unique(of[binds]).tolist():
+        table[row] = int(np.median(lag[binds & (of == row)]))
+    # Calls that are no mere waits (cudaFree, a staged copy) do their own work after the wait.
+    works = (calls.kind[call_of] != SYNC) & ~held[call_of] if len(calls) else binds
+    return np.where(works, (calls.end - calls.start)[call_of], table[of]) if len(calls) else table[of]
 
 
 def _alone(name: Array, calls: Calls, held: Mask, names: int) -> Ints:
@@ -213,35 +232,49 @@ def _ended_inside(calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[
 
 
 def _blocking_copies(trace: Trace, calls: Calls, work: Work, call: Ints) -> _Pairs:
-    """Copies whose call returned no sooner than they were done, and pageable uploads that were staged in the call."""
+    """Copies whose call returned no sooner than they were done, and pageable uploads that were staged in the call.
+
+    Before it stages a large pageable upload, the driver waits for the stream: for the operation before the copy.
+    """
     op = np.flatnonzero((call >= 0) & (work.table == COPIES))
     of = call[op]
     ok = (calls.kind[of] == COPY) | (calls.kind[of] == MEMSET) if len(calls) else np.zeros(0, bool)
     op, of = op[ok], of[ok]
-    done = _is_done(calls, work, of, op) if len(calls) else ok[ok]
+    if not len(op):
+        return _Pairs(op, op, np.zeros(0, bool))
+    done = _is_done(calls, work, of, op)
     rows = work.row[op]
-    pageable = (trace.array("copies", "src_kind")[rows] == _PAGEABLE) if len(rows) else done
-    staged = ~done & pageable & (work.start[op] < calls.end[of]) if len(calls) else done
+    pageable = trace.array("copies", "src_kind")[rows] == _PAGEABLE
+    staged = ~done & pageable & (work.start[op] < calls.end[of])
+    before = previous_in(work.track)[op]
+    large = ~done & ~staged & pageable & (trace.array("copies", "bytes")[rows] > STAGED_BYTES) & (before >= 0)
+    large &= work.end[np.maximum(before, 0)] <= calls.end[of]
     keep = done | staged
-    return _Pairs(of[keep], op[keep], (work.end[op] > calls.end[of])[keep] if len(calls) else keep[keep])
+    at = np.concatenate((of[keep], of[large]))
+    waited = np.concatenate((op[keep], before[large]))
+    return _Pairs(at, waited, work.end[waited] > calls.end[at])
 
 
 def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs:
-    """Allocator calls that drain the device, measured: all work submitted before had ended by their end."""
+    """Allocator calls that drain the device: for the last operation of each stream submitted before them.
+
+    Left out are calls of a name that once returned while such an operation still ran: that name does not drain here.
+    """
     by_name = trace.name_rows(lambda name: name.startswith(_IMPLICIT) and "Async" not in name)
-    at = np.flatnonzero((calls.kind == ALLOCATOR) & by_name[trace.array("calls", "name")[calls.row]])
+    name = trace.array("calls", "name")[calls.row]
+    at = np.flatnonzero((calls.kind == ALLOCATOR) & by_name[name])
     process = trace.array("calls", "process")[calls.row[at]]
-    last_end = np.full(len(at), -(1 << 60))
-    last_op = np.full(len(at), -1, np.int64)
-    for track in np.unique(work.track).tolist():
+    found, ops_found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for track in np.unique(work.track).tolist() if len(at) else []:
         ops = np.flatnonzero(work.track == track)
         mine = np.flatnonzero(process == work.process[ops[0]])
         place = _last_before(submitted[ops], calls.start[at[mine]])
-        op = ops[np.maximum(place, 0)]
-        later = (place >= 0) & (work.end[op] > last_end[mine])
-        last_end[mine[later]], last_op[mine[later]] = work.end[op[later]], op[later]
-    drained = (last_op >= 0) & (last_end > calls.start[at]) & (last_end <= calls.end[at])
-    return _Pairs(at[drained], last_op[drained], np.zeros(int(drained.sum()), bool))
+        found.append(at[mine[place >= 0]])
+        ops_found.append(ops[place[place >= 0]])
+    call_of, op = np.concatenate(found), np.concatenate(ops_found)
+    still = work.end[op] > calls.end[call_of] + SKEW_NS if len(op) else np.zeros(0, bool)
+    drains = ~np.isin(name[call_of], name[call_of[still]]) & (work.end[op] <= calls.end[call_of])
+    return _Pairs(call_of[drains], op[drains], np.zeros(int(drains.sum()), bool))
 
 
 def _queue(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Ints, Ints, Ints]:
