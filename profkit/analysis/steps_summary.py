@@ -140,6 +140,6 @@ def _source(analysis: Analysis) -> str:
         # Where a part is selected, that part may hold less than three.
         longest = max((one.repeats for one in analysis.kernel_sequences), key=len, default=None)
         what = f" of {longest.length:,} kernels × {len(longest):,}" if longest is not None else ""
-        return f"steps: from a sequence{what} that repeats; where less than three steps were captured, that is a layer"
+        return f"steps: from a sequence{what} that repeats; in a capture of fewer than three steps that may be a layer"
     assert steps.source in SOURCES
     return ""

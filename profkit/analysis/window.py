@@ -23,8 +23,9 @@ _STEPS = re.compile(r"^step:(\d+)(?:-(\d+))?$")
 def parse_window(trace: Trace, words: str) -> Window:
     """The window that ``words`` name, in trace time. Raises UsageError for what is no window or holds nothing.
 
-    ``START:END`` may leave out either; ``step:`` counts the steps of the first process from 0, by their periods where
-    they have GPU work; ``range:`` takes the first range of that name, with or without a stage's prefix and payload.
+    ``START:END`` may leave out either; ``step:`` counts the steps of the first process (of ranks, the lowest) from 0, by
+    their periods where they have GPU work; ``range:`` takes the first range of that name, with or without a stage's
+    prefix and payload.
     """
     if words.startswith("step:"):
         return _of_steps(trace, words)
@@ -58,9 +59,10 @@ def _of_steps(trace: Trace, words: str) -> Window:
     if last < first:
         raise UsageError(f"no steps: {words!r} ends before it begins")
     steps = find_steps(trace, stage_ranges(trace), device_work(trace))
-    mine = np.flatnonzero((steps.process == steps.process[:1]) & (steps.index >= first) & (steps.index <= last))
+    of_first = steps.process == steps.process[steps.lead][:1]
+    mine = np.flatnonzero(of_first & (steps.index >= first) & (steps.index <= last))
     if len(mine) != last - first + 1:
-        count = int((steps.process == steps.process[:1]).sum())
+        count = int(of_first.sum())
         raise UsageError(f"no such steps: the first process has {count}, counted from 0")
     # A step's time is its period: from the end of the previous one's GPU work to the end of its own.
     own_start = np.where(steps.gpu_start[mine] >= 0, steps.gpu_start[mine], steps.host_start[mine])

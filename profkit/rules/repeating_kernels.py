@@ -100,10 +100,10 @@ def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window:
         message=(
             f"A sequence of {text.count(length, 'kernel')} repeats {count:,} times on {analysis.device_name(device)}, "
             f"launched one by one: the GPU waited {text.ns(cost)} ({text.percent(cost / window)} of {text.ns(window)}) "
-            f"for launches inside of it{f'; {blocked} stands in the way of a CUDA graph' if blocked else ''}"
+            f"for launches inside of it{_in_the_way(blocked)}"
         ),
         cause="what repeats is submitted kernel by kernel",
-        advice=f"Remove {blocked} first: a capture fails on it. {RULE.advice}" if blocked else RULE.advice,
+        advice=f"Remove {blocked} first: no graph can be captured with it. {RULE.advice}" if blocked else RULE.advice,
         facts={
             "kernels_per_repetition": length,
             "repetitions": count,
@@ -153,6 +153,10 @@ def _blocked(trace: Trace, waits: Waits, repetitions: int) -> str:
     memory = "pageable D2H copy" if is_pageable(trace, copies).any() else "D2H copy"
     what = f" (for a {memory})" if 2 * len(copies) >= repetitions else ""
     return " and ".join(name for name, _ in names.most_common(2)) + what
+
+
+def _in_the_way(blocked: str) -> str:
+    return f"; {blocked} {'stand' if ' and ' in blocked else 'stands'} in the way of a CUDA graph" if blocked else ""
 
 
 def _iterations(in_order: bool) -> Trace:
