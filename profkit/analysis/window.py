@@ -23,8 +23,8 @@ _STEPS = re.compile(r"^step:(\d+)(?:-(\d+))?$")
 def parse_window(trace: Trace, words: str) -> Window:
     """The window that ``words`` name, in trace time. Raises UsageError for what is no window or holds nothing.
 
-    ``START:END`` may leave out either; ``step:`` counts the steps of the first process (of ranks, the lowest) from 0, by
-    their periods where they have GPU work; ``range:`` takes the first range of that name, with or without a stage's
+    ``START:END`` may leave out either; ``step:`` counts the steps of the first process (of ranks, the lowest) from 0,
+    by their periods where they have GPU work; ``range:`` takes the first range of that name, with or without a stage's
     prefix and payload.
     """
     if words.startswith("step:"):
