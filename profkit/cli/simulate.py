@@ -28,7 +28,7 @@ def run(
     again with what the fault does taking no time (cost), and with its fix applied (saving). All that profkit makes of
     such a trace says SIMULATED.
     """
-    from profkit.simulate.output import listing, write_run
+    from profkit.simulate.output import listing, targets, write_run
     from profkit.simulate.run import make_plan
 
     if list_all:
@@ -36,13 +36,13 @@ def run(
         return
     if output is None:
         raise UsageError("-o FILE is missing: where to write the trace")
-    targets = [path for path in (output, truth, kineto) if path is not None]
-    if len({path.resolve() for path in targets}) < len(targets):
+    plan = make_plan(seed, scenario, fault, steps)
+    paths = targets(plan, output, truth, kineto)
+    if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("the files to write must differ")
-    for path in targets:
+    for path in paths:
         if path.exists() and not force:
             raise ProfkitError(f"{path} exists: give another name, or --force to overwrite it")
-    plan = make_plan(seed, scenario, fault, steps)
     for line in write_run(plan, output, truth, kineto):
         print(line, file=sys.stderr)
 

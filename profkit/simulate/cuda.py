@@ -39,6 +39,7 @@ BEGIN_CAPTURE = "cudaStreamBeginCapture_v10000"
 END_CAPTURE = "cudaStreamEndCapture_v10000"
 GRAPH_INSTANTIATE = "cudaGraphInstantiate_v12000"
 MODULE_LOAD = "cuModuleLoadData"
+LIBRARY_LOAD = "cuLibraryLoadData"
 
 SYNC_EVENT, SYNC_STREAM_WAIT, SYNC_STREAM, SYNC_CONTEXT = 1, 2, 3, 4
 """syncType of an nsys export."""
@@ -397,6 +398,29 @@ def module_load(after: int = 0, share: float = 1.0) -> Instruction:
 def _module_load(host: Host, instruction: Instruction) -> bool:
     start, cost = host.now, host.cost(int(host.hardware.module_load_ns * instruction[2]))
     host.called(MODULE_LOAD, start, start + cost, causes.MODULE_LOAD)
+    return False
+
+
+def launch_loading(stream: Stream, kernel: Kernel, dur: int, share: float = 1.0, after: int = 0) -> Instruction:
+    """The first launch of a kernel whose module is loaded inside of the call: a driver call within the runtime's."""
+    return (after, _launch_loading, stream, kernel, dur, share)
+
+
+def _launch_loading(host: Host, instruction: Instruction) -> bool:
+    _, _, stream, kernel, dur, share = instruction
+    hardware = host.hardware
+    start, cost = host.now, host.cost(hardware.launch_kernel_ns)
+    loading = start + cost // 2
+    loaded = loading + host.cost(int(hardware.module_load_ns * share))
+    correlation = host.opened(causes.LAUNCH)
+    host.log.close(loading)
+    host.called(LIBRARY_LOAD, loading, loaded, causes.MODULE_LOAD)
+    end = loaded + cost - cost // 2
+    host.log.add(loaded, end, causes.LAUNCH)
+    host.now = end
+    if host.simulation.recorder is not None:
+        host.simulation.recorder.calls.append((start, end, host, correlation, LAUNCH_KERNEL))
+    _submit_kernel(host, (0, None, stream, kernel, dur, False), correlation, loaded, cost)
     return False
 
 

@@ -44,6 +44,7 @@ _SAMPLE = (
 )
 ALL_REDUCE = Kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
                     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", (16, 1, 1), (544, 1, 1), 96, 82240, 12)  # fmt: skip
+SAMPLER = Kernel("triton_poi_fused_index_select_0", "triton_poi_fused_index_select_0", (4, 1, 1), (128, 1, 1), 22)
 DEQUANTISE = Kernel("void dequantize_int8_kernel<__nv_bfloat16>(const signed char*, const float*, T1*, int)",
                     "dequantize_int8_kernel")  # fmt: skip
 
@@ -57,6 +58,11 @@ class Work:
     key: int
     layer: int
     collective: bool = False
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a matrix product."""
+        return self.kernel.short.startswith("nvjet")
 
 
 class Model:
@@ -109,6 +115,8 @@ class Engine:
         self.kernels = list(model.forward)
         if (change := world.instead("kernels")) is not None:
             self.kernels = change[1](change[0], self.kernels)
+        self.pdl = False
+        """Matrix products are launched as programmatic dependents."""
         self.graph: cuda.Graph | None = None
         self.whole = False
         self._tokens = [cuda.Event(), cuda.Event()]
@@ -154,7 +162,7 @@ class Engine:
         """Launch the kernels of a forward pass one by one; ``free``: without what the launches cost."""
         stream, launch = self.stream, cuda.launch
         factors, dispatch = self._work_factors, self.dispatch_ns
-        shift = step * 977 + 100
+        shift, pdl = step * 977 + 100, self.pdl
         layered = self.world.has("layer")
         chain = GraphRun(0, 0, -1, False)
         layer = 0
@@ -167,7 +175,8 @@ class Engine:
             elif free:
                 yield cuda.launch_free(stream, work.kernel, dur, chain)
             else:
-                yield launch(stream, work.kernel, dur, dispatch * factors[(work.key + shift) & (_FACTORS - 1)] >> 10)
+                after = dispatch * factors[(work.key + shift) & (_FACTORS - 1)] >> 10
+                yield launch(stream, work.kernel, dur, after, pdl and work.product)
 
     def _all_reduce(self, work: Work, step: int) -> Iterator[Instruction]:
         """This rank's part of a collective of the model."""

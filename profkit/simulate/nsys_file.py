@@ -20,7 +20,7 @@ _STREAM_FLAGS = {NULL: 3, BLOCKING: 1, NON_BLOCKING: 2}
 _NONE_32 = 0xFFFFFFFF
 _CATEGORY, _DOMAIN_NAME = 33, 75
 _EVENT_TYPES = {PUSH_POP: 59, START_END: 60, MARK: 34}
-_UTC_NS = 1_700_000_000_000_000_000
+UTC_NS = 1_700_000_000_000_000_000
 
 
 def global_pid(process: Process) -> int:
@@ -151,7 +151,7 @@ class NsysFile:
         for start, end, host in rows:
             yield (start, end, global_tid(host), self._string("CUDA profiling data flush"))
 
-    def finish(self, simulation: Simulation, facts: dict[str, str], graph_mode: str, waits: frozenset[str]) -> None:
+    def finish(self, simulation: Simulation, facts: dict[str, str], graph_mode: str) -> None:
         """Add names, devices and options; ``facts`` go beside the mark. The file is complete then."""
         processes = list(dict.fromkeys(host.process for host in simulation.hosts))
         for host in simulation.hosts:
@@ -160,7 +160,7 @@ class NsysFile:
             self._describe(process)
         for device in simulation.devices:
             self._add("TARGET_INFO_GPU", _gpu(device))
-        for table, rows in _capture(facts, graph_mode, waits).items():
+        for table, rows in _capture(facts, graph_mode, simulation.recorded_waits).items():
             for row in rows:
                 self._add(table, row)
         self._db.executemany("INSERT INTO StringIds VALUES (?, ?)", ((i, s) for s, i in self._strings.items()))
@@ -217,6 +217,6 @@ def _capture(facts: dict[str, str], graph_mode: str, waits: frozenset[str]) -> d
     return {
         "META_DATA_CAPTURE": captured,
         "META_DATA_EXPORT": list(export.items()),
-        "TARGET_INFO_SESSION_START_TIME": [(_UTC_NS, "2023-11-14T22:13:20", "2023-11-14T22:13:20", 0)],
+        "TARGET_INFO_SESSION_START_TIME": [(UTC_NS, "2023-11-14T22:13:20", "2023-11-14T22:13:20", 0)],
         "TARGET_INFO_SYSTEM_ENV": [(_HARDWARE_ID, "CUDA", "CudaDriverVersion", 3, "13000")],
     }

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from profkit import text
-from profkit.errors import ProfkitError
+from profkit.errors import ProfkitError, UsageError
 from profkit.simulate.causes import IdleLog
+from profkit.simulate.kineto_file import KinetoFiles, rank_paths
 from profkit.simulate.nsys_file import NsysFile
 from profkit.simulate.records import Recorder
-from profkit.simulate.run import Plan, build, faults, graph_mode, run, scenarios, truth
+from profkit.simulate.run import Plan, Times, build, faults, run, scenarios, truth
 
 
 def listing() -> str:
@@ -29,33 +31,49 @@ def listing() -> str:
 
 def write_run(plan: Plan, output: Path, truth_file: Path | None = None, kineto: Path | None = None) -> list[str]:
     """Simulate and write; returns remarks. A file appears when it is complete. Raises ProfkitError if it cannot be."""
+    if kineto is not None and plan.scenario.whole_graphs:
+        raise UsageError(f"{plan.scenario.name}: the PyTorch profiler does not record graphs as one piece")
     idle = IdleLog() if truth_file is not None else None
-    with _new_file(output) as path:
-        file = NsysFile(path)
-        counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    with ExitStack() as stack:
+        file = stack.enter_context(closing(NsysFile(stack.enter_context(_new_file(output)))))
+        sinks: list[Callable[[str, list[Any]], None]] = [file.write]
+        if kineto is not None:
+            paths = [stack.enter_context(_new_file(path)) for path in rank_paths(kineto, plan.scenario.processes)]
+            files = stack.enter_context(closing(KinetoFiles(paths)))
+            sinks.append(files.write)
 
         def sink(table: str, rows: list[Any]) -> None:
-            counts[table] = counts.get(table, 0) + len(rows)
-            file.write(table, rows)
+            counts[table] += len(rows)
+            for write in sinks:
+                write(table, rows)
 
-        try:
-            world = build(plan, {}, Recorder(sink), idle)
-            times = run(world)
-            facts = {"seed": str(plan.seed), "scenario": plan.scenario.name, "profkit_version": version("profkit")}
-            file.finish(world.simulation, facts, graph_mode(plan), world.simulation.recorded_waits)
-        finally:
-            file.close()
-    if truth_file is not None:
-        with _new_file(truth_file) as path:
+        world = build(plan, {}, Recorder(sink), idle)
+        times = run(world)
+        facts = {"seed": str(plan.seed), "scenario": plan.scenario.name, "profkit_version": version("profkit")}
+        file.finish(world.simulation, facts, "Graph" if plan.scenario.whole_graphs else "Node")
+        if kineto is not None:
+            files.finish(world.simulation)
+        if truth_file is not None:
+            path = stack.enter_context(_new_file(truth_file))
             path.write_text(json.dumps(truth(plan, world, times), allow_nan=False) + "\n", "utf-8")
+    return _remarks(plan, counts, times)
+
+
+def _remarks(plan: Plan, counts: Counter[str], times: Times) -> list[str]:
     planted = ", ".join(fault.name for fault, _ in plan.faults) or "none"
-    work = sum(counts.get(table, 0) for table in ("kernels", "copies", "memsets", "graphs"))
-    rows = text.count(work, "row of GPU work", "rows of GPU work")
-    calls = text.count(counts.get("calls", 0), "call")
+    work = sum(counts[table] for table in ("kernels", "copies", "memsets", "graphs"))
+    rows, calls = text.count(work, "row of GPU work", "rows of GPU work"), text.count(counts["calls"], "call")
     return [
         f"SIMULATED: scenario {plan.scenario.name}, faults: {planted}, seed {plan.seed}",
         f"{rows}, {calls}, window {text.ns(times.window_ns)}",
     ]
+
+
+def targets(plan: Plan, output: Path, truth_file: Path | None, kineto: Path | None) -> list[Path]:
+    """All files that :func:`write_run` will write."""
+    ranks = rank_paths(kineto, plan.scenario.processes) if kineto is not None else []
+    return [path for path in (output, truth_file, *ranks) if path is not None]
 
 
 @contextmanager

@@ -80,6 +80,9 @@ class Scenario:
     offers: frozenset[str]
     build: Callable[[World], None]
     steps: int = 40
+    processes: int = 1
+    whole_graphs: bool = False
+    """Launches of graphs are recorded as one piece, their kernels not at all."""
 
 
 @dataclass
@@ -144,7 +147,9 @@ class World:
             simulation.device()
         pids = {host.process.pid for host in simulation.hosts}
         pid = 4000 + 17 * len(pids)
-        return Process(simulation, simulation.devices[device], pid, "python3", rank)
+        process = Process(simulation, simulation.devices[device], pid, "python3", rank)
+        process.lost_until = self.settings.get("lost_calls", 0)
+        return process
 
     def host(self, process: Process, name: str, main: bool = False) -> Host:
         """A thread. ``main``: its steps are counted."""

@@ -27,7 +27,6 @@ _TRIAL_STEPS = 14
 _TRIALS = 6
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.4
 """Of a step: what a planted fault usually saves."""
-_GRAPH_MODES = {"graph_decode_whole": "Graph"}
 _STYLES = ("profkit", "profkit", "profkit", "vllm", "none")
 
 
@@ -91,6 +90,7 @@ def _settings(chance: Chance) -> dict[str, Any]:
         "recorded_waits": frozenset(waits),
         "overhead_ns": chance.choice("overhead", (0, 0, 0, 600, 1_500)),
         "flush_every": chance.choice("flush", (0, 0, 0, 2_500)),
+        "lost_calls": chance.choice("lost calls", (0, 0, 0, 0, 0, 0, 0, 60)),
     }
 
 
@@ -221,8 +221,3 @@ def truth(plan: Plan, world: World, times: Times) -> dict[str, Any]:
         "idle": [dict(zip(("device", "start_ns", "end_ns", "cause"), row, strict=True)) for row in rows],
         "faults": prices(plan, times),
     }
-
-
-def graph_mode(plan: Plan) -> str:
-    """How launches of graphs are recorded, as nsys names it."""
-    return _GRAPH_MODES.get(plan.scenario.name, "Node")

@@ -10,9 +10,11 @@ from profkit.simulate.plan import Fault, Planted
 
 
 def forward(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
-    every = max(round(planted.chance.integer("every", 2, 6) / planted.scale), 1)
+    often = planted.scale / planted.chance.integer("every", 2, 6)
+    every, graphs = max(round(1 / often), 1), max(round(often), 1)
     if step and step % every == 0 and planted.planted:
-        yield from engine.capture()
+        for _ in range(graphs):
+            yield from engine.capture()
     yield from engine.replay(step)
 
 

@@ -12,7 +12,7 @@ from profkit.simulate.plan import Fault, Planted
 
 def shorten(planted: Planted, settings: dict[str, Any]) -> None:
     """Kernels that take less than the host needs to launch them."""
-    settings["slack"] = planted.chance.uniform("slack", 0.55, 0.95)
+    settings["slack"] = planted.chance.uniform("slack", 0.5, 0.9)
 
 
 def prepare(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:

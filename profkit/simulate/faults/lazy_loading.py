@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profkit.simulate import cuda
-from profkit.simulate.engine import Engine
+from profkit.simulate.engine import SAMPLER, Engine
 from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
 
 
 def load(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
-    if not planted.fixed and step % planted.chance.integer("every", 3, 8) == 2:
-        yield cuda.module_load(1_500, 0.2 * planted.scale)
+    if planted.fixed or step % planted.chance.integer("every", 3, 8) != 2:
+        return
+    share = 0.2 * planted.scale
+    if planted.chance.happens("inside of a launch", 0.5):
+        yield cuda.launch_loading(engine.stream, SAMPLER, 2_000, share, 1_500)
+    else:
+        yield cuda.module_load(1_500, share)
 
 
 FAULT = Fault(

@@ -11,9 +11,10 @@ from profkit.simulate.plan import Fault, Planted
 
 
 def upload(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
-    size = max(int(planted.chance.integer("bytes", 1 << 18, 4 << 20) * planted.scale), 4096)
+    size = planted.chance.integer("bytes", 1 << 12, 1 << 19)
     call = memory.copy_async if planted.fixed else memory.copy
-    yield call(engine.null_stream, memory.H2D, size, memory.PINNED, after=2_000)
+    for _ in range(max(round(planted.chance.integer("copies", 1, 3) * planted.scale), 1)):
+        yield call(engine.null_stream, memory.H2D, size, memory.PINNED, after=2_000)
 
 
 FAULT = Fault(

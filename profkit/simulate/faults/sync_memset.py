@@ -11,9 +11,10 @@ from profkit.simulate.plan import Fault, Planted
 
 
 def clear(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
-    size = max(int(planted.chance.integer("bytes", 1 << 16, 1 << 20) * planted.scale), 512)
+    size = planted.chance.integer("bytes", 1 << 10, 1 << 17)
     call = memory.memset_async if planted.fixed else memory.memset
-    yield call(engine.null_stream, size, memory.PINNED, after=1_500)
+    for _ in range(max(round(planted.chance.integer("calls", 1, 3) * planted.scale), 1)):
+        yield call(engine.null_stream, size, memory.PINNED, after=1_500)
 
 
 FAULT = Fault(

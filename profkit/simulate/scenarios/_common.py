@@ -28,7 +28,8 @@ def eager_engine(world: World, host: Host, kind: type[Engine] = Engine, parallel
 def graph_engine(world: World, host: Host, whole: bool = False) -> Engine:
     """An engine that replays one graph a step."""
     chance = world.chance
-    model = Model(chance, _layers(world), chance.uniform("unit", 600, 1_500))
+    unit = world.settings.get("unit") or chance.uniform("unit", 600, 1_500)
+    model = Model(chance, _layers(world), unit)
     engine = _engine(world, host, Engine, model, chance.integer("dispatch", 2_500, 9_000))
     engine.whole = whole
     return engine
@@ -53,4 +54,5 @@ def _engine(world: World, host: Host, kind: type[Engine], model: Model, dispatch
     engine = kind(world, host, model, dispatch, chance.integer("batch", 1, 64), host.process.default)
     engine.schedule_ns = int(model.forward_ns * chance.uniform("schedule", 0.01, 0.06))
     engine.detokenize_ns = int(model.forward_ns * chance.uniform("detokenize", 0.01, 0.06))
+    engine.pdl = chance.happens("pdl", 0.2)
     return engine

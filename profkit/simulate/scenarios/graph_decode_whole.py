@@ -17,4 +17,5 @@ SCENARIO = Scenario(
     what="decoding by CUDA graphs, recorded as one piece",
     offers=STEP_POINTS | {"graph_forward", "null_stream"},
     build=build,
+    whole_graphs=True,
 )

@@ -29,4 +29,5 @@ SCENARIO = Scenario(
     offers=(STEP_POINTS - {"kernels"}) | {"layer", "null_stream", "before_collective"},
     build=build,
     steps=24,
+    processes=RANKS,
 )
