@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from profkit.model import Array, Ints
 
 _LIMIT = 1 << 62
+CHUNK_ROWS = 1 << 20
 
 
 def pack(columns: Sequence[Sequence[Array]]) -> list[Ints]:
     """One int64 key a row, equal exactly where all columns are equal, over several tables at once.
 
-    ``columns[k]`` holds column k of each table; returns the keys of each table. Values are shifted to start at 0 and
-    multiplied by the ranges; where that would overflow, by the number of distinct values instead.
+    ``columns[k]`` holds column k of each table; returns the keys of each table, to read only. Values are shifted to
+    start at 0 and multiplied by the ranges; where that would overflow, by the number of distinct values instead. A
+    column that alone tells rows apart is the key itself.
     """
+    telling = [(column, low, span) for column in columns for low, span in [_extent(column)] if span > 1]
+    if len(telling) == 1:
+        return [part.astype(np.int64, copy=False) for part in telling[0][0]]
     keys = [np.zeros(len(part), np.int64) for part in columns[0]]
     width = 1
-    for column in columns:
+    for column, low, span in telling:
         parts: list[Array] = list(column)
-        filled = [part for part in parts if len(part)]
-        low = min((int(part.min()) for part in filled), default=0)
-        span = max((int(part.max()) for part in filled), default=0) - low + 1
-        if span == 1:  # tells no rows apart
-            continue
         if width * span >= _LIMIT:
             distinct = np.unique(np.concatenate(parts))
             parts = [np.searchsorted(distinct, part) for part in parts]
@@ -42,6 +42,13 @@ def pack(columns: Sequence[Sequence[Array]]) -> list[Ints]:
     return keys
 
 
+def _extent(parts: Sequence[Array]) -> tuple[int, int]:
+    """(lowest value, number of values up to the highest) of a column over several tables."""
+    filled = [part for part in parts if len(part)]
+    low = min((int(part.min()) for part in filled), default=0)
+    return low, max((int(part.max()) for part in filled), default=0) - low + 1
+
+
 def key_of(*columns: Array) -> Ints:
     """One int64 key a row of one table; see :func:`pack`."""
     return pack([[column] for column in columns])[0]
@@ -54,16 +61,23 @@ def first_match(keys: Ints, wanted: Ints) -> Ints:
         return out
     low, high = int(keys.min()), int(keys.max())
     if high - low < 4 * len(keys) + 1_000_000:  # dense: a table of positions beats a sort
-        table = np.full(high - low + 1, -1, np.int64)
-        table[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1)
-        inside = (wanted >= low) & (wanted <= high)
-        out[inside] = table[wanted[inside] - low]
+        table = np.full(high - low + 1, -1, np.int32 if len(keys) < 1 << 31 else np.int64)
+        for at in reversed(list(chunks(len(keys)))):  # of equal keys the first is written last
+            table[keys[at][::-1] - low] = np.arange(at.stop - 1, at.start - 1, -1)
+        for at in chunks(len(wanted)):
+            inside = (wanted[at] >= low) & (wanted[at] <= high)
+            out[at][inside] = table[wanted[at][inside] - low]
         return out
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
     hit = keys[order[at]] == wanted
     out[hit] = order[at[hit]]
     return out
+
+
+def chunks(n: int) -> Iterator[slice]:
+    """Parts of n rows: what is needed for one of them at a time stays small."""
+    return (slice(low, min(low + CHUNK_ROWS, n)) for low in range(0, n, CHUNK_ROWS))
 
 
 def numbered(values: Array) -> tuple[Array, Ints, Ints]:
@@ -148,10 +162,19 @@ def innermost(start: Ints, end: Ints, group: Array, parent: Ints, at: Ints, unti
     Rows are sorted by (start, -length) and ``parent`` is theirs from :func:`parents`: the last row that starts by
     ``at`` covers the query, or one of its ancestors does, or none.
     """
-    if not len(start) or not len(at):
-        return np.full(len(at), -1, np.int64)
+    out = np.full(len(at), -1, np.int64)
+    if not len(start):
+        return out
+    order = np.argsort(group, kind="stable")  # within a group the rows are in order of start
+    for part in chunks(len(at)):
+        out[part] = _innermost(start, end, group, parent, order, at[part], until[part], at_group[part])
+    return out
+
+
+def _innermost(
+    start: Ints, end: Ints, group: Array, parent: Ints, order: Ints, at: Ints, until: Ints, at_group: Array
+) -> Ints:
     row_key, query_key = pack([[group, at_group], [start, at]])
-    order = np.argsort(row_key, kind="stable")
     position = np.searchsorted(row_key[order], query_key, side="right") - 1
     found = np.where(position >= 0, order[np.maximum(position, 0)], -1)
     found[(found >= 0) & (group[found] != at_group)] = -1

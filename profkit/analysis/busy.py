@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.analysis.intervals import union
+from profkit.analysis.intervals import NEVER
 from profkit.analysis.work import COPIES, GRAPHS, KERNELS, Work
+from profkit.arrays import chunks, distinct
 from profkit.model import Array, Ints, Window
 
 
@@ -58,45 +59,74 @@ class DeviceTime:
 
 def device_runs(work: Work) -> list[Runs]:
     """One entry a device that has work, by row of devices; rows without a length make no run."""
-    devices = np.unique(work.device)
-    lasts = bool((work.end > work.start).all())
-    out = []
-    for device in devices.tolist():
-        rows: Array | slice = slice(None)
-        if len(devices) > 1 or not lasts:
-            rows = np.flatnonzero((work.device == device) & (work.end > work.start)).astype(work.row.dtype)
-        start, end = work.start[rows], work.end[rows]
-        # Rows of Work are in order of start: a run begins where nothing before reaches.
-        reach = np.maximum.accumulate(end)
-        first = np.flatnonzero(np.append(True, start[1:] > reach[:-1])[: len(start)])
-        last = np.append(first[1:] - 1, len(start) - 1)[: len(first)]
-        out.append(Runs(device, start[first], reach[last], (first if isinstance(rows, slice) else rows[first])))
-    return out
+    devices = distinct(work.device)
+    found: dict[int, _Open] = {device: _Open() for device in devices.tolist()}
+    for at in chunks(len(work)):
+        lasts = work.end[at] > work.start[at]
+        for device, runs in found.items():
+            mine = lasts if len(found) == 1 else lasts & (work.device[at] == device)
+            rows: Array | slice = slice(None) if mine.all() else np.flatnonzero(mine)
+            runs.add(work.start[at][rows], work.end[at][rows], np.arange(at.start, at.stop, dtype=work.row.dtype)[rows])
+    return [runs.close(device) for device, runs in found.items()]
+
+
+class _Open:
+    """Runs of one device as its rows come in, in order of start: a run begins where nothing before reaches."""
+
+    def __init__(self) -> None:
+        self._reach = NEVER
+        self._start: list[Ints] = []
+        self._end: list[Ints] = []
+        self._first: list[Array] = []
+
+    def add(self, start: Ints, end: Ints, row: Array) -> None:
+        if not len(start):
+            return
+        reach = np.maximum.accumulate(np.append(self._reach, end))
+        before, self._reach = reach[:-1], int(reach[-1])
+        new = np.flatnonzero(start > before)
+        self._start.append(start[new])
+        self._end.append(before[new])  # of the run before
+        self._first.append(row[new])
+
+    def close(self, device: int) -> Runs:
+        none = np.zeros(0, np.int64)
+        start, ends = np.concatenate([none, *self._start]), [none, *self._end]
+        end = np.concatenate([*ends, np.asarray([self._reach])])[1:] if len(start) else none
+        first = np.concatenate([*self._first]) if self._first else none
+        return Runs(device, start, end, first)
 
 
 def device_times(work: Work, runs: Sequence[Runs], window: Window) -> list[DeviceTime]:
     """One entry a device that has work, by row of devices."""
     out = []
     for run in runs:
-        mine = work.device == run.device
-        by_table = []
-        for kind in (KERNELS, COPIES, GRAPHS):
-            rows = np.flatnonzero(mine & (work.table == kind))
-            start, end = work.start[rows], work.end[rows]
-            by_table.append(union(start, end).total)
-            if kind == KERNELS:
-                kernel_sum = int((end - start).sum())
+        kernels, copies, graphs = (_time_of(work, run.device, table) for table in (KERNELS, COPIES, GRAPHS))
         busy = run.total
         out.append(
             DeviceTime(
                 device=run.device,
                 busy_ns=busy,
-                kernel_ns=by_table[KERNELS],
-                copy_ns=by_table[COPIES],
-                graph_ns=by_table[GRAPHS],
+                kernel_ns=kernels[0],
+                copy_ns=copies[0],
+                graph_ns=graphs[0],
                 idle_ns=window.dur_ns - busy,
-                kernel_sum_ns=kernel_sum,
+                kernel_sum_ns=kernels[1],
                 window_ns=window.dur_ns,
             )
         )
     return out
+
+
+def _time_of(work: Work, device: int, table: int) -> tuple[int, int]:
+    """(union, sum) of the rows of one table on a device, ns."""
+    covered, total, reach = 0, 0, NEVER
+    for at in chunks(len(work)):
+        rows = np.flatnonzero((work.table[at] == table) & (work.device[at] == device))
+        if len(rows):
+            start, end = work.start[at][rows], work.end[at][rows]
+            reaches = np.maximum.accumulate(np.append(reach, end))
+            covered += int(np.maximum(end - np.maximum(start, reaches[:-1]), 0).sum())
+            total += int((end - start).sum())
+            reach = int(reaches[-1])
+    return covered, total

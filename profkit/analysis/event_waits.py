@@ -14,37 +14,56 @@ from functools import cached_property
 import numpy as np
 
 from profkit.analysis.calls import event_waits
+from profkit.analysis.intervals import NEVER
 from profkit.analysis.work import Work
-from profkit.arrays import first_match, pack
+from profkit.arrays import distinct, first_match, pack
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import SYNC_KINDS
 
-NEVER = -(1 << 62)
 _UNKNOWN = NEVER + 1
 """Something was waited for, and this capture does not hold its record."""
 _STREAM_WAIT = SYNC_KINDS.index("stream_wait")
 
 
-def awaited_ends(trace: Trace, work: Work, row: Array, began: Ints, limit: int) -> Ints:
-    """When that ended which an event made these rows of Work wait for, NEVER where nothing did.
+class AwaitedEvents:
+    """What events made operations wait for; see :meth:`ends`.
 
-    All of them have a call; ``began`` is when each of them began. ``limit`` is the longest time from the end of an
-    operation to the start of what waited for it, where only their times say so.
+    ``limit`` is the longest time from the end of an operation to the start of what waited for it, ns, where only their
+    times say so.
     """
-    out = np.full(len(row), NEVER, np.int64)
-    waits = _recorded_waits(trace)
-    if len(waits):
-        streams = Streams(trace, work)
-        waiting, ended = _by_operation(streams, waits, _ends_of_events(trace, streams, waits))
-        at = np.searchsorted(waiting, row)
-        hit = np.flatnonzero(np.append(waiting, -1)[at] == row)
-        out[hit] = ended[at[hit]]
-        guess = hit[out[hit] == _UNKNOWN]
-    else:
-        guess = np.flatnonzero(_behind_a_wait(trace, work, row))
-    if len(guess):
-        out[guess] = _ended_right_before(work, row[guess], began[guess], limit)
-    return out
+
+    def __init__(self, trace: Trace, work: Work, limit: int) -> None:
+        self._trace, self._work, self._limit = trace, work, limit
+        self._streams = Streams(trace, work)
+        waits = _recorded_waits(trace)
+        self._recorded = len(waits) > 0
+        self._waiting, self._ended = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if self._recorded:
+            ends = _ends_of_events(trace, self._streams, waits)
+            self._waiting, self._ended = _by_operation(self._streams, waits, ends)
+        # One device alone waits for no other: then nothing is worth a guess.
+        several = len(distinct(work.device)) > 1
+        calls = event_waits(trace) if several and not self._recorded else np.zeros(0, bool)
+        self._wait_calls = np.flatnonzero(calls)
+
+    def ends(self, row: Array, began: Ints) -> Ints:
+        """When that ended which these rows of Work waited for, NEVER where nothing held them.
+
+        All of them have a call; ``began`` is when each of them began.
+        """
+        out = np.full(len(row), NEVER, np.int64)
+        if len(self._waiting):
+            at = np.searchsorted(self._waiting, row)
+            hit = np.flatnonzero(np.append(self._waiting, -1)[at] == row)
+            out[hit] = self._ended[at[hit]]
+            guess = hit[out[hit] == _UNKNOWN]
+        elif len(self._wait_calls):
+            guess = np.flatnonzero(_behind_a_wait(self._trace, self._work, self._streams, self._wait_calls, row))
+        else:
+            return out
+        if len(guess):
+            out[guess] = _ended_right_before(self._work, row[guess], began[guess], self._limit)
+        return out
 
 
 class Streams:
@@ -165,16 +184,15 @@ def _by_operation(streams: Streams, waits: _Waits, ends: Ints) -> tuple[Ints, In
     return found, last
 
 
-def _behind_a_wait(trace: Trace, work: Work, row: Array) -> Mask:
-    """Rows between whose call and that of the operation before them on their stream their thread made a stream wait."""
+def _behind_a_wait(trace: Trace, work: Work, streams: Streams, waits: Ints, row: Array) -> Mask:
+    """Rows between whose call and that of the operation before them on their stream their thread made a stream wait.
+
+    ``waits`` are the calls that make a stream wait.
+    """
     out = np.zeros(len(row), bool)
-    waits = np.flatnonzero(event_waits(trace)) if trace.rows("calls") else row[:0]
-    if not len(waits) or not len(np.unique(work.device)) > 1:
-        return out
     call_start, thread = trace.array("calls", "start_ns"), trace.array("calls", "track")
     issued = call_start[work.call[row]]
     before = np.full(len(row), NEVER, np.int64)
-    streams = Streams(trace, work)
     for stream in np.unique(work.track[row]).tolist():
         _, submitted = streams.submitted(stream)
         mine = work.track[row] == stream

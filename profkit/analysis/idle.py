@@ -11,29 +11,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from profkit.analysis.busy import Runs
-from profkit.analysis.idle_device import Held, device_pieces
-from profkit.analysis.idle_host import host_pieces
+from profkit.analysis.idle_device import DeviceDelays, Gaps
+from profkit.analysis.idle_host import HostStates
 from profkit.analysis.idle_pieces import CODES, Idle, Pieces
 from profkit.analysis.intervals import Intervals, StateLine, state_line, union
 from profkit.analysis.spans import Ranges
 from profkit.analysis.work import Work
+from profkit.arrays import chunks
 from profkit.model import Array, Ints, Trace, Window
 
-_Cut = tuple[Ints, Ints, Ints, Array]
+CHUNK_GAPS = 1 << 19
+"""So many gaps are explained at a time: what that takes stays small beside the trace."""
+
+_Cut = tuple[Array, Ints, Ints, Array]
 """(gap, start, end, cause) of pieces."""
 
 
 def find_idle(trace: Trace, work: Work, runs: Sequence[Runs], ranges: Ranges, window: Window) -> Idle:
     """Idle time of every device of ``runs`` inside the window, with its causes."""
-    number = work.row.dtype
-    device = np.concatenate([np.zeros(0, np.int32), *(np.full(len(r) - 1, r.device, np.int32) for r in runs if len(r))])
-    start = np.concatenate([np.zeros(0, np.int64), *(run.end[:-1] for run in runs)])
-    end = np.concatenate([np.zeros(0, np.int64), *(run.start[1:] for run in runs)])
-    row = np.concatenate([np.zeros(0, number), *(run.first[1:] for run in runs)]).astype(number, copy=False)
-    edges = _edges(runs, window)
-    inner = _inner(trace, work, ranges, start, end, row)
+    device = _joined([np.full(max(len(run) - 1, 0), run.device, np.int16) for run in runs], np.int16)
+    start = _joined([run.end[:-1] for run in runs], np.int64)
+    end = _joined([run.start[1:] for run in runs], np.int64)
+    row = _joined([run.first[1:] for run in runs], work.row.dtype)
+    edges, inner = _edges(runs, window), _inner(trace, work, ranges, start, end, row)
     pieces = Pieces(
         np.concatenate((edges.device, device[inner.gap])),
         np.concatenate((edges.start, inner.start)),
@@ -42,6 +45,11 @@ def find_idle(trace: Trace, work: Work, runs: Sequence[Runs], ranges: Ranges, wi
         np.concatenate((edges.gap, inner.gap)),
     )
     return Idle(device, start, end, row, pieces)
+
+
+def _joined(parts: list[Array], dtype: npt.DTypeLike) -> Array:
+    """One after the other; a single one as it is, without a copy."""
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
 
 def _edges(runs: Sequence[Runs], window: Window) -> Pieces:
@@ -58,60 +66,73 @@ def _edges(runs: Sequence[Runs], window: Window) -> Pieces:
     )
     keep = end > start
     none = np.full(int(keep.sum()), -1, np.int32)
-    return Pieces(device[keep].astype(np.int32), start[keep], end[keep], cause[keep].astype(np.int8), none)
+    return Pieces(device[keep].astype(np.int16), start[keep], end[keep], cause[keep].astype(np.int8), none)
 
 
 def _inner(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, row: Array) -> Pieces:
-    """The pieces of the gaps [start, end) that these rows of Work end; their devices are those of their gaps."""
-    call = work.call[row]
-    known = call >= 0
-    calls = {name: trace.array("calls", name) for name in ("start_ns", "dur_ns", "track")}
-    until = start.copy()
-    until[known] = np.clip(calls["start_ns"][call[known]] + calls["dur_ns"][call[known]], start[known], end[known])
-    nothing = np.zeros(0, np.int64)
-    parts: list[_Cut] = [(nothing, nothing, nothing, np.zeros(0, np.int8))]
-    by_host = _numbers(known & (until > start))
-    thread = calls["track"][call[by_host]] if len(by_host) else call[:0]
-    for query, piece_start, piece_end, cause in host_pieces(trace, ranges, thread, start[by_host], until[by_host]):
-        parts.append((by_host[query], piece_start, piece_end, cause))
-    late = _numbers(known & (until < end))
-    held = Held(row[late], until[late], end[late], until[late] > start[late])
-    for query, piece_start, piece_end, cause in device_pieces(trace, work, held):
-        parts.append((late[query], piece_start, piece_end, cause))
-    orphans = _numbers(~known)
-    parts.append((orphans, start[orphans], end[orphans], np.full(len(orphans), CODES["unknown"], np.int8)))
-    return _in_order(_where_collected(trace, parts))
+    """The pieces of the gaps [start, end) that these rows of Work end, some gaps at a time; without their devices."""
+    gaps = Gaps(start, end, row, _returned(trace, work, start, end, row))
+    thread = trace.array("calls", "track")
+    host, device, collection = HostStates(trace, ranges), DeviceDelays(trace, work, gaps), _collection(trace)
+    parts = []
+    for first in range(0, max(len(row), 1), CHUNK_GAPS):
+        number = np.arange(first, min(first + CHUNK_GAPS, len(row)), dtype=np.int32)
+        until, call = gaps.until[number], work.call[row[number]]
+        by_host = number[until > start[number]]
+        query, host_start, host_end, cause = host.pieces(
+            thread[call[by_host - first]], start[by_host], gaps.until[by_host]
+        )
+        orphans = number[call < 0]
+        unknown = np.full(len(orphans), CODES["unknown"], np.int8)
+        found: list[_Cut] = [
+            (by_host[query], host_start, host_end, cause),
+            device.pieces(number[(call >= 0) & (until < end[number])]),
+            (orphans, start[orphans], end[orphans], unknown),
+        ]
+        parts.append(_cut_off(_in_order(found), collection))
+    # Column by column: a second copy of them all would be felt.
+    columns = list(map(list, zip(*parts, strict=True)))
+    del parts
+    gap, piece_start, piece_end, cause = (_joined(columns.pop(0), np.int64) for _ in range(4))
+    return Pieces(gap[:0], piece_start, piece_end, cause, gap)
 
 
-def _numbers(mask: Array) -> Array:
-    """Numbers of gaps that satisfy a mask, in half the space: there are fewer than 2^31."""
-    return np.flatnonzero(mask).astype(np.int32)
+def _returned(trace: Trace, work: Work, start: Ints, end: Ints, row: Array) -> Ints:
+    """When the call returned that submitted what ends each gap, inside the gap; its start without a call."""
+    out = start.copy()
+    call_start, call_dur = trace.array("calls", "start_ns"), trace.array("calls", "dur_ns")
+    for at in chunks(len(row)):
+        call = work.call[row[at]]
+        known = np.flatnonzero(call >= 0)
+        call = call[known]
+        returned = call_start[call] + call_dur[call]
+        out[at][known] = np.clip(returned, start[at][known], end[at][known])
+    return out
 
 
-def _in_order(parts: list[_Cut]) -> Pieces:
-    """Parts of gaps as pieces, in order of gap and time; the parts of one gap follow each other already."""
+def _in_order(parts: list[_Cut]) -> _Cut:
+    """Parts of gaps in order of gap and time; those of one gap follow each other already."""
     gap, start, end, cause = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(gap, kind="stable")
-    return Pieces(
-        np.zeros(0, np.int32), start[order], end[order], cause[order], gap[order].astype(np.int32, copy=False)
-    )
+    return gap[order], start[order], end[order], cause[order]
 
 
-def _where_collected(trace: Trace, parts: list[_Cut]) -> list[_Cut]:
-    """The parts, with what lies outside of the windows of collection cut out as ``not_collected``."""
+def _collection(trace: Trace) -> tuple[Intervals, StateLine]:
+    """When collection was on."""
     on = union(
         np.asarray([window.start_ns for window in trace.windows], np.int64),
         np.asarray([window.end_ns for window in trace.windows], np.int64),
     )
-    if not len(on):
-        return parts
-    line = state_line([(np.zeros(len(on), np.int8), on.start, on.end)], np.asarray([False, True]))
-    return [_cut_off(part, line, on) for part in parts]
+    return on, state_line([(np.zeros(len(on), np.int8), on.start, on.end)], np.asarray([False, True]))
 
 
-def _cut_off(part: _Cut, line: StateLine, on: Intervals) -> _Cut:
+def _cut_off(part: _Cut, collection: tuple[Intervals, StateLine]) -> _Cut:
+    """The part, with what lies outside of the windows of collection cut out as ``not_collected``."""
     gap, start, end, cause = part
-    if not len(start) or (len(on) == 1 and int(start.min()) >= on.start[0] and int(end.max()) <= on.end[0]):
+    on, line = collection
+    if not len(start) or not len(on):
+        return part
+    if len(on) == 1 and int(start.min()) >= on.start[0] and int(end.max()) <= on.end[0]:
         return part
     piece, start, end, collected = line.cut(start, end)
     return gap[piece], start, end, np.where(collected, cause[piece], np.int8(CODES["not_collected"]))

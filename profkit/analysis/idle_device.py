@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.calls import GRAPH_LAUNCH, call_kinds
-from profkit.analysis.event_waits import awaited_ends
+from profkit.analysis.event_waits import AwaitedEvents
 from profkit.analysis.idle_pieces import CODES
 from profkit.analysis.intervals import percentile
 from profkit.analysis.work import Work
+from profkit.arrays import chunks
 from profkit.model import Array, Ints, Mask, Trace
 
 LATENCY_FACTOR = 10
@@ -32,32 +33,55 @@ GRAPH_LIMIT_NS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Held:
-    """Gaps (or what is left of them) in which the device alone was late: [start, end), ended by ``row`` of Work."""
+class Gaps:
+    """Stretches [start, end) in which a device did nothing, each ended by ``row`` of Work; ``until`` is when its call
+    had returned, at most at the end; at the start where it had returned before or was not recorded.
+    """
 
-    row: Array
     start: Ints
     end: Ints
-    submitted: Mask
-    """Its call returned inside the gap, when nothing else kept the device busy: what it took is launch latency."""
+    row: Array
+    until: Ints
 
 
-def device_pieces(trace: Trace, work: Work, held: Held) -> list[tuple[Ints, Ints, Ints, Array]]:
-    """(position in ``held``, start, end, cause) of the pieces; causes as CODES."""
-    first = _first_of_graph(trace, work, held.row)
-    limit = latency_limit((held.end - held.start)[held.submitted & ~first])
-    awaited = awaited_ends(trace, work, held.row, held.end, limit)
-    until = np.clip(awaited, held.start, held.end)
-    waits = np.flatnonzero(until > held.start)
-    left = held.end - until
-    cause = np.full(len(left), CODES["unknown"], np.int8)
-    cause[left <= limit] = CODES["launch_latency"]
-    cause[first & (left <= max(limit, GRAPH_LIMIT_NS))] = CODES["graph_startup"]
-    rest = np.flatnonzero(left)
-    return [
-        (waits, held.start[waits], until[waits], np.full(len(waits), CODES["event_wait"], np.int8)),
-        (rest, until[rest], held.end[rest], cause[rest]),
-    ]
+class DeviceDelays:
+    """Why a device was late although the call had returned that submitted what ends the gap; see :meth:`pieces`."""
+
+    def __init__(self, trace: Trace, work: Work, gaps: Gaps) -> None:
+        self._work, self._gaps = work, gaps
+        self._leader = _leaders(trace, work)
+        delays = [np.zeros(0, np.int64)]
+        for at in chunks(len(gaps.row)):
+            # Its call returned inside the gap, when nothing else kept the device busy: this is what a launch takes.
+            alone = np.flatnonzero((gaps.until[at] < gaps.end[at]) & (gaps.until[at] > gaps.start[at])) + at.start
+            alone = alone[~self._first_of_graph(gaps.row[alone])]
+            delays.append(gaps.end[alone] - gaps.until[alone])
+        self._limit = latency_limit(np.concatenate(delays))
+        self._awaited = AwaitedEvents(trace, work, self._limit)
+
+    def pieces(self, late: Array) -> tuple[Array, Ints, Ints, Array]:
+        """(gap, start, end, cause) of the pieces of some late gaps, in order within each; causes as CODES."""
+        row, start, end = self._gaps.row[late], self._gaps.until[late], self._gaps.end[late]
+        until = np.clip(self._awaited.ends(row, end), start, end)
+        left = end - until
+        cause = np.full(len(left), CODES["unknown"], np.int8)
+        cause[left <= self._limit] = CODES["launch_latency"]
+        cause[self._first_of_graph(row) & (left <= max(self._limit, GRAPH_LIMIT_NS))] = CODES["graph_startup"]
+        waits, rest = np.flatnonzero(until > start), np.flatnonzero(left)
+        return (
+            np.concatenate((late[waits], late[rest])),
+            np.concatenate((start[waits], until[rest])),
+            np.concatenate((until[waits], end[rest])),
+            np.concatenate((np.full(len(waits), CODES["event_wait"], np.int8), cause[rest])),
+        )
+
+    def _first_of_graph(self, row: Array) -> Mask:
+        """Which rows are a first operation of a graph launch: it began before the first one of that launch ended."""
+        if self._leader is None:
+            return np.zeros(len(row), bool)
+        work, leader = self._work, self._leader[self._work.call[row]]
+        mask: Mask = (leader >= 0) & ((leader == row) | (work.start[row] < work.end[np.maximum(leader, 0)]))
+        return mask
 
 
 def latency_limit(latency: Ints) -> int:
@@ -66,16 +90,13 @@ def latency_limit(latency: Ints) -> int:
     return min(max(LATENCY_FACTOR * median, SHORTEST_LIMIT_NS), LONGEST_LIMIT_NS)
 
 
-def _first_of_graph(trace: Trace, work: Work, row: Array) -> Mask:
-    """Which rows are a first operation of a graph launch: it began before the first one of that launch ended."""
+def _leaders(trace: Trace, work: Work) -> Array | None:
+    """First row of Work of each call that launches a graph, -1 for other calls; None without graph launches."""
     is_graph = call_kinds(trace) == GRAPH_LAUNCH
     if not is_graph.any():
-        return np.zeros(len(row), bool)
+        return None
     rows = np.flatnonzero(work.call >= 0)
-    rows = rows[is_graph[work.call[rows]]]
-    first = np.full(len(is_graph), -1, np.int32)
-    first[work.call[rows[::-1]]] = rows[::-1]
-    call = work.call[row]
-    leader = np.where(call >= 0, first[np.maximum(call, 0)], -1)
-    mask: Mask = (leader >= 0) & ((leader == row) | (work.start[row] < work.end[np.maximum(leader, 0)]))
-    return mask
+    rows = rows[is_graph[work.call[rows]]][::-1]
+    out = np.full(len(is_graph), -1, work.row.dtype)
+    out[work.call[rows]] = rows  # of the rows of one call the first is written last
+    return out

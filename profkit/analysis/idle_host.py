@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from profkit.analysis.calls import CALL_CAUSES, call_causes
 from profkit.analysis.idle_pieces import CODES, CPU_STAGES, STAGE_CAUSES
-from profkit.analysis.intervals import StateLine, state_line, union
+from profkit.analysis.intervals import EMPTY, StateLine, state_line, union
 from profkit.analysis.spans import Ranges, innermost_timeline
 from profkit.model import Array, Ints, Trace
 from profkit.schema import SPAN_KINDS, STAGES
@@ -49,79 +49,89 @@ _OS_CALL = 27
 _MARK = SPAN_KINDS.index("mark")
 _GIL, _WAITING = "(^|[^a-z])gil([^a-z]|$)", "wait|acquiring"
 
-CHUNK_GAPS = 1 << 19
-"""So many queries of one thread are answered at a time: what that takes stays small beside the trace."""
+_BLOCK = 1 << 10
+
+
+class HostStates:
+    """What the threads of a trace were doing; see :meth:`pieces`."""
+
+    def __init__(self, trace: Trace, ranges: Ranges) -> None:
+        self._sources = [rows for rows in _sources(trace, ranges) if len(rows.start)]
+        self._threads: dict[int, list[_Thread]] = {}
+
+    def pieces(self, track: Array, start: Ints, until: Ints) -> tuple[Ints, Ints, Ints, Array]:
+        """(query, start, end, cause) of what ``track[i]`` did in [start[i], until[i]); causes as CODES.
+
+        The pieces of one query follow each other. Queries that lie close together in time cost least.
+        """
+        by_thread = np.argsort(track, kind="stable")
+        parts: list[tuple[Array, Array, Array, Array]] = [(by_thread[:0], start[:0], start[:0], np.zeros(0, np.int8))]
+        edges = np.flatnonzero(np.diff(track[by_thread], prepend=-2, append=-2))
+        for low, high in pairwise(edges.tolist()):
+            asked = by_thread[low:high]
+            line = self._line(int(track[asked[0]]), int(start[asked].min()), int(until[asked].max()))
+            query, piece_start, piece_end, cause = line.cut(start[asked], until[asked])
+            parts.append((asked[query], piece_start, piece_end, cause))
+        query, start, until, cause = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return query, start, until, cause
+
+    def _line(self, track: int, low: int, high: int) -> StateLine:
+        """State of a thread in [low, high)."""
+        if track not in self._threads:
+            self._threads[track] = [rows.of(track) for rows in self._sources]
+        layers: list[tuple[Array, Ints, Ints]] = []
+        loading: list[tuple[Ints, Ints]] = []
+        for source in self._threads[track]:
+            start, end, layer = source.between(low, high)
+            is_loading = layer == _MODULE_LOAD
+            loading.append((start[is_loading], end[is_loading]))
+            # Rows of one source that lie in each other: the outermost counts, and where they overlap, the earlier one.
+            before = np.append(low, np.maximum.accumulate(end)[:-1])[: len(end)]
+            start = np.maximum(start, before)
+            keep = (end > start) & ~is_loading
+            layers.append((layer[keep], start[keep], end[keep]))
+        loads = union(*(np.concatenate(part) for part in zip(*loading, strict=True))) if loading else EMPTY
+        layers.append((np.full(len(loads), _MODULE_LOAD, np.int8), loads.start, loads.end))
+        return state_line(layers, _codes())
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Intervals of one layer or, with ``layer``, of several, by thread and start."""
+    """Rows of a table that say what a thread did, in order of start; ``layer`` -1 says nothing."""
 
     start: Ints
-    end: Ints
+    dur: Ints
+    track: Array
     layer: Array
-    place: dict[int, slice]
 
-    def of(self, track: int) -> _Rows:
-        mine = self.place.get(track, slice(0, 0))
-        return _Rows(self.start[mine], self.end[mine], self.layer[mine], {})
-
-
-def host_pieces(
-    trace: Trace, ranges: Ranges, track: Array, start: Ints, until: Ints
-) -> Iterator[tuple[Ints, Ints, Ints, Array]]:
-    """(query, start, end, cause) of what ``track[i]`` did in [start[i], until[i]), in parts; causes as CODES."""
-    sources = [rows for rows in _sources(trace, ranges) if len(rows.start)]
-    by_thread = np.argsort(track, kind="stable")
-    edges = np.flatnonzero(np.diff(track[by_thread], prepend=-2, append=-2))
-    for low, high in pairwise(edges.tolist()):
-        asked = by_thread[low:high]
-        mine = [_Reach.of(rows.of(int(track[asked[0]]))) for rows in sources]
-        asked = asked[np.argsort(start[asked], kind="stable")]
-        for first in range(0, len(asked), CHUNK_GAPS):
-            chunk = asked[first : first + CHUNK_GAPS]
-            line = _line(mine, int(start[chunk[0]]), int(until[chunk].max()))
-            query, piece_start, piece_end, cause = line.cut(start[chunk], until[chunk])
-            yield chunk[query], piece_start, piece_end, cause
+    def of(self, track: int) -> _Thread:
+        """Those of one thread; of a table of one thread without a copy."""
+        is_mine = self.track == track
+        mine: Array | slice = slice(None) if is_mine.all() else np.flatnonzero(is_mine)
+        start, dur = self.start[mine], self.dur[mine]
+        blocks = np.arange(0, len(start), _BLOCK)
+        reach = [int((start[low : low + _BLOCK] + dur[low : low + _BLOCK]).max()) for low in blocks.tolist()]
+        return _Thread(start, dur, self.layer[mine], np.maximum.accumulate(np.asarray(reach, np.int64)))
 
 
 @dataclass(frozen=True)
-class _Reach:
-    """Intervals of one thread in order of start, of which a stretch of time can be looked up."""
+class _Thread:
+    """Rows of one thread. ``reach[i]`` is the last end of all rows before block i + 1: where a look back begins."""
 
-    rows: _Rows
+    start: Ints
+    dur: Ints
+    layer: Array
     reach: Ints
 
-    @staticmethod
-    def of(rows: _Rows) -> _Reach:
-        return _Reach(rows, np.maximum.accumulate(rows.end))
-
-    def between(self, low: int, high: int) -> _Rows:
-        """Those that overlap [low, high), cut to it."""
-        rows = self.rows
-        near = slice(np.searchsorted(self.reach, low, side="right"), np.searchsorted(rows.start, high, side="left"))
-        start, end, layer = np.maximum(rows.start[near], low), np.minimum(rows.end[near], high), rows.layer[near]
-        keep = end > start
-        return _Rows(start, end, layer, {}) if keep.all() else _Rows(start[keep], end[keep], layer[keep], {})
-
-
-def _line(sources: list[_Reach], low: int, high: int) -> StateLine:
-    """State of one thread in [low, high)."""
-    layers: list[tuple[Array, Ints, Ints]] = []
-    loading = []
-    for source in sources:
-        rows = source.between(low, high)
-        is_loading = rows.layer == _MODULE_LOAD
-        loading.append((rows.start[is_loading], rows.end[is_loading]))
-        # Rows of one source that lie in each other: the outermost counts, and where they overlap, the earlier one.
-        before = np.append(low, np.maximum.accumulate(rows.end)[:-1])[: len(rows.end)]
-        start = np.maximum(rows.start, before)
-        keep = (rows.end > start) & ~is_loading
-        layers.append((rows.layer[keep], start[keep], rows.end[keep]))
-    loads = union(*(np.concatenate(part) for part in zip(*loading, strict=True))) if loading else None
-    if loads is not None and len(loads):
-        layers.append((np.full(len(loads), _MODULE_LOAD, np.int8), loads.start, loads.end))
-    return state_line(layers, _codes())
+    def between(self, low: int, high: int) -> tuple[Ints, Ints, Array]:
+        """(start, end, layer) of the rows that overlap [low, high), cut to it."""
+        first = int(np.searchsorted(self.reach, low, side="right")) * _BLOCK
+        near = slice(first, int(np.searchsorted(self.start, high, side="left")))
+        start, layer = self.start[near], self.layer[near]
+        end = np.minimum(start + self.dur[near], high)
+        start = np.maximum(start, low)
+        keep = (end > start) & (layer >= 0)
+        return (start, end, layer) if keep.all() else (start[keep], end[keep], layer[keep])
 
 
 @cache
@@ -137,46 +147,33 @@ def _codes() -> Array:
 
 
 def _sources(trace: Trace, ranges: Ranges) -> Iterator[_Rows]:
-    """Every table that says what a thread was doing; within one of them no layer overlaps itself after the cut."""
-    layer = call_causes(trace)
-    yield _rows(trace, "calls", layer >= 0, layer)
+    """Every table that says what a thread was doing."""
+    yield _rows(trace, "calls", call_causes(trace))
     if trace.rows("os_calls"):
-        yield _rows(trace, "os_calls", trace.array("os_calls", "event_class") == _OS_CALL, LAYERS.index("os_wait"))
-    yield from _overheads(trace)
+        is_call = trace.array("os_calls", "event_class") == _OS_CALL
+        yield _rows(trace, "os_calls", np.where(is_call, LAYERS.index("os_wait"), -1))
+    if trace.rows("overheads"):
+        yield from _overheads(trace)
     if trace.rows("sched"):
         yield _off_cpu(trace)
     if trace.rows("spans"):
-        yield _rows(trace, "spans", _is_gil_wait(trace), LAYERS.index("gil"))
+        yield _rows(trace, "spans", np.where(_is_gil_wait(trace), LAYERS.index("gil"), -1))
         yield _cpu_stages(ranges)
 
 
-def _rows(trace: Trace, table: str, keep: Array, layer: Array | int) -> _Rows:
-    """The rows of an event table that last, by thread."""
-    dur = trace.array(table, "dur_ns")
-    keep = keep & (dur > 0)
-    rows: Array | slice = slice(None) if keep.all() else np.flatnonzero(keep)
-    start = trace.array(table, "start_ns")[rows]
-    layers = layer[rows] if isinstance(layer, np.ndarray) else np.full(len(start), layer, np.int8)
-    return _by_thread(trace.array(table, "track")[rows], start, start + dur[rows], layers)
-
-
-def _by_thread(track: Array, start: Ints, end: Ints, layer: Array) -> _Rows:
-    """Rows in order of start, gathered by thread."""
-    if len(track) and (track[1:] < track[:-1]).any():
-        order = np.argsort(track, kind="stable")
-        track, start, end, layer = track[order], start[order], end[order], layer[order]
-    edges = np.flatnonzero(np.diff(track, prepend=-2, append=-2))
-    place = {int(track[low]): slice(low, high) for low, high in pairwise(edges)}
-    return _Rows(start, end, layer, place)
+def _rows(trace: Trace, table: str, layer: Array) -> _Rows:
+    """The rows of an event table that say something."""
+    says = layer >= 0
+    kept: Array | slice = slice(None) if 2 * np.count_nonzero(says) > len(layer) else np.flatnonzero(says)
+    start, dur, track = (trace.array(table, column)[kept] for column in ("start_ns", "dur_ns", "track"))
+    return _Rows(start, dur, track, layer[kept].astype(np.int8, copy=False))
 
 
 def _overheads(trace: Trace) -> Iterator[_Rows]:
-    if not trace.rows("overheads"):
-        return
     kind = trace.tables["overheads"].column("kind")
     loading, full = (np.asarray(pc.is_in(kind, pa.array(words))) for words in (_LOADING, (_QUEUE_FULL,)))
-    yield _rows(trace, "overheads", loading, _MODULE_LOAD)
-    yield _rows(trace, "overheads", ~loading & ~full, LAYERS.index("profiler"))
+    yield _rows(trace, "overheads", np.where(loading, _MODULE_LOAD, -1))
+    yield _rows(trace, "overheads", np.where(loading | full, -1, LAYERS.index("profiler")))
 
 
 def _off_cpu(trace: Trace) -> _Rows:
@@ -187,8 +184,14 @@ def _off_cpu(trace: Trace) -> _Rows:
     time, track, running = (trace.array("sched", column) for column in ("time_ns", "track", "running"))
     order = np.lexsort((time, track))
     time, track, running = time[order], track[order], running[order]
-    off = np.flatnonzero((track[1:] == track[:-1]) & ~running[:-1] & running[1:] & (time[1:] > time[:-1]))
-    return _by_thread(track[off], time[off], time[off + 1], np.full(len(off), LAYERS.index("off_cpu"), np.int8))
+    off = np.flatnonzero((track[1:] == track[:-1]) & ~running[:-1] & running[1:])
+    layer = np.full(len(off), LAYERS.index("off_cpu"), np.int8)
+    return _in_order(time[off], time[off + 1] - time[off], track[off], layer)
+
+
+def _in_order(start: Ints, dur: Ints, track: Array, layer: Array) -> _Rows:
+    order = np.argsort(start, kind="stable")
+    return _Rows(start[order], dur[order], track[order], layer[order])
 
 
 def _is_gil_wait(trace: Trace) -> Array:
@@ -213,4 +216,5 @@ def _cpu_stages(ranges: Ranges) -> _Rows:
     timeline = innermost_timeline(ranges)
     layer = layer_of_stage[ranges.stage[timeline.owner]]
     mine = np.flatnonzero(layer >= 0)
-    return _by_thread(timeline.track[mine], timeline.start[mine], timeline.end[mine], layer[mine])
+    start = timeline.start[mine]
+    return _in_order(start, timeline.end[mine] - start, timeline.track[mine], layer[mine])

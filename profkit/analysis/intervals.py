@@ -13,6 +13,8 @@ import numpy as np
 from profkit.model import Array, Ints
 
 _LIMIT = 1 << 62
+NEVER = -_LIMIT
+"""Before any time of a trace."""
 _EXACT = 1 << 53
 _LOW_BITS = 20
 _LOW = (1 << _LOW_BITS) - 1
@@ -137,7 +139,7 @@ def state_line(layers: Sequence[tuple[Array, Ints, Ints]], codes: Array) -> Stat
     """
     parts = [(np.left_shift(1, layer.astype(np.int32)), start, end) for layer, start, end in layers if len(start)]
     if not parts:
-        return StateLine(np.asarray([-_LIMIT]), codes[:1])
+        return StateLine(np.asarray([NEVER]), codes[:1])
     times = np.concatenate([_interleaved(start, end) for _, start, end in parts])
     change = np.concatenate([_interleaved(bit, -bit) for bit, _, _ in parts])
     if len(times) > 1 and (times[1:] < times[:-1]).any():
@@ -145,7 +147,7 @@ def state_line(layers: Sequence[tuple[Array, Ints, Ints]], codes: Array) -> Stat
         times, change = times[order], change[order]
     code = codes[np.cumsum(change, dtype=np.int32)]
     last = np.append(times[1:] > times[:-1], True)  # of the changes at one instant the last one counts
-    at, code = np.append(-_LIMIT, times[last]), np.append(codes[:1], code[last])
+    at, code = np.append(NEVER, times[last]), np.append(codes[:1], code[last])
     new = np.append(True, code[1:] != code[:-1])
     return StateLine(at[new], code[new])
 

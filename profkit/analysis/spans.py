@@ -6,18 +6,20 @@ range are inclusive; self times go to the innermost stage.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from profkit.analysis.intervals import union_by_group
 from profkit.analysis.work import Work
-from profkit.arrays import innermost, numbered, parents
+from profkit.arrays import depths, distinct, innermost, numbered, parents
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, SPAN_KINDS, STAGES
 
 _START_END = SPAN_KINDS.index("start_end")
 _REQUEST = STAGES.index("request")
+_ROWS_AT_A_TIME = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -88,33 +90,58 @@ def owners(trace: Trace, ranges: Ranges, work: Work) -> Ints:
     rows = np.flatnonzero(work.call >= 0)
     if not len(rows) or not len(ranges):
         return out
-    calls, _, back = numbered(work.call[rows])
+    calls = work.call[rows]
+    back: Ints | slice = slice(None)
+    if (calls[1:] == calls[:-1]).any():  # a graph launch owns many rows: ask once
+        calls, _, back = numbered(calls)
     start = trace.array("calls", "start_ns")[calls]
     end = start + trace.array("calls", "dur_ns")[calls]
     track = trace.array("calls", "track")[calls]
-    found = innermost(ranges.start, ranges.end, ranges.track, ranges.parent, start, end, track)
-    out[rows] = found[back]
+    out[rows] = innermost(ranges.start, ranges.end, ranges.track, ranges.parent, start, end, track)[back]
     return out
 
 
-def inclusive(ranges: Ranges, owner: Ints) -> tuple[Ints, Ints]:
-    """Pairs (device row, range) for every range around a row's call: the innermost one and all of its ancestors."""
+def ancestors(ranges: Ranges) -> Iterator[Ints]:
+    """For each depth, outermost last: the range of that depth around each range (or itself), -1 for none."""
+    depth = depths(ranges.parent)
+    at = np.arange(len(ranges))
+    for level in range(int(depth.max(initial=-1)), -1, -1):
+        yield np.where(depth[at] == level, at, -1)
+        at = np.where((depth[at] == level) & (level > 0), ranges.parent[at], at)
+
+
+def gpu_time_by_range(work: Work, ranges: Ranges, owner: Ints) -> Ints:
+    """Union of the work launched inside of each range, of whatever depth; ns, -1 where nothing was.
+
+    ``owner`` is the innermost range of each row of Work. A range lies at one depth, so a row counts once for each.
+    """
+    out = np.full(len(ranges), -1, np.int64)
     rows = np.flatnonzero(owner >= 0)
-    at = owner[rows]
-    row_parts, range_parts = [rows], [at]
-    while len(at):
-        at = ranges.parent[at]
-        rows, at = rows[at >= 0], at[at >= 0]
-        row_parts.append(rows)
-        range_parts.append(at)
-    return np.concatenate(row_parts), np.concatenate(range_parts)
+    for around in ancestors(ranges):
+        group = around[owner[rows]]
+        inside = np.flatnonzero(group >= 0)
+        found = distinct(group)
+        out[found] = gpu_time_by_group(work, rows[inside], group[inside], len(ranges))[found]
+    return out
 
 
 def gpu_time_by_group(work: Work, rows: Ints, group: Array, groups: int) -> Ints:
-    """Union of the rows of each group, per device, summed over devices; ns."""
-    width = int(work.device.max()) + 1 if len(work) else 1
-    merged = union_by_group(work.start[rows], work.end[rows], group * width + work.device[rows], groups * width)
-    total: Ints = merged.reshape(groups, width).sum(axis=1)
+    """Union of the rows of each group, per device, summed over devices; ns. Some groups at a time, to save memory."""
+    total = np.zeros(groups, np.int64)
+    if not len(rows):
+        return total
+    width = int(work.device.max()) + 1
+    until = np.cumsum(np.bincount(group, minlength=groups))
+    low = 0
+    while low < groups:
+        before = int(until[low - 1]) if low else 0
+        high = max(int(np.searchsorted(until, before + _ROWS_AT_A_TIME, side="right")), low + 1)
+        some = slice(None) if high - low == groups else np.flatnonzero((group >= low) & (group < high))
+        mine = rows[some]
+        key = (group[some].astype(np.int64) - low) * width + work.device[mine]
+        merged = union_by_group(work.start[mine], work.end[mine], key, (high - low) * width)
+        total[low:high] = merged.reshape(high - low, width).sum(axis=1)
+        low = high
     return total
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.intervals import percentile
-from profkit.analysis.spans import Ranges, gpu_time_by_group, inclusive
+from profkit.analysis.spans import Ranges, ancestors, gpu_time_by_group, gpu_time_by_range
 from profkit.analysis.work import Work
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, STAGES
@@ -50,16 +50,9 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
 
     A range's own GPU time is of the ``whole`` work, a stage's sums are of the work ``cut`` to the window.
     """
-    rows, around = inclusive(ranges, whole.owner)
-    per_range = gpu_time_by_group(whole.work, rows, around, len(ranges))
-    launched = np.zeros(len(ranges), bool)
-    launched[around] = True
-    stages = len(STAGES)
-    if cut is not whole:
-        rows, around = inclusive(ranges, cut.owner)
-    busy = gpu_time_by_group(cut.work, rows, ranges.stage[around].astype(np.int64), stages)
+    per_range = gpu_time_by_range(whole.work, ranges, whole.owner)
     own = np.flatnonzero(cut.owner >= 0)
-    alone = gpu_time_by_group(cut.work, own, ranges.stage[cut.owner[own]].astype(np.int64), stages)
+    alone = gpu_time_by_group(cut.work, own, ranges.stage[cut.owner[own]], len(STAGES))
     span_stage = np.where(counted, trace.array("spans", "stage"), -1)
     is_whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
     dur = trace.array("spans", "dur_ns")
@@ -69,7 +62,7 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
         if not every.any():
             continue
         owns = bool((ranges.stage == code).any())
-        mine = (ranges.stage == code) & ranges.whole & launched & counted[ranges.row]
+        mine = (ranges.stage == code) & ranges.whole & (per_range >= 0) & counted[ranges.row]
         out.append(
             StageTime(
                 stage=name,
@@ -77,8 +70,17 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
                 unclosed=int((every & ~is_whole).sum()),
                 host_ns=dur[every & is_whole],
                 gpu_ns=per_range[mine],
-                gpu_busy_ns=int(busy[code]) if owns else None,
+                gpu_busy_ns=_busy(cut, ranges, own, code) if owns else None,
                 gpu_self_ns=int(alone[code]) if owns else None,
             )
         )
     return out
+
+
+def _busy(cut: Launched, ranges: Ranges, own: Ints, stage: int) -> int:
+    """Union of the work that was launched inside of a range of a stage, at whatever depth; ns."""
+    inside = np.zeros(len(ranges), bool)
+    for around in ancestors(ranges):
+        inside |= (around >= 0) & (ranges.stage[around] == stage)
+    rows = own[inside[cut.owner[own]]]
+    return int(gpu_time_by_group(cut.work, rows, np.zeros(len(rows), np.int8), 1)[0])

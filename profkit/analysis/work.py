@@ -23,7 +23,8 @@ _H2H = COPY_KINDS.index("h2h")
 class Work:
     """Device rows in order of start. Host-to-host copies are no device work and are left out.
 
-    ``table`` indexes DEVICE_TABLES, ``row`` the row there; ``call`` is the row of ``calls`` or -1.
+    ``table`` indexes DEVICE_TABLES, ``row`` the row there; ``call`` is the row of ``calls`` or -1. Both are int32 where
+    that numbers all rows.
     """
 
     start: Ints
@@ -32,8 +33,8 @@ class Work:
     process: Array
     track: Array
     table: Array
-    row: Ints
-    call: Ints
+    row: Array
+    call: Array
 
     def __len__(self) -> int:
         return len(self.start)
@@ -58,32 +59,56 @@ class Work:
 
 def device_work(trace: Trace) -> Work:
     """All device rows of a trace, in order of start."""
-    parts: dict[str, list[Array]] = {
-        key: [] for key in ("start", "end", "device", "process", "track", "table", "row", "call")
-    }
-    track_device = trace.array("tracks", "device")
-    calls = _call_keys(trace)
-    for number, name in enumerate(DEVICE_TABLES):
-        rows = np.arange(trace.rows(name))
-        if name == "copies":
-            rows = rows[trace.array("copies", "kind") != _H2H]
-        if not len(rows):
-            continue
-        start = trace.array(name, "start_ns")[rows]
-        track = trace.array(name, "track")[rows]
-        process = trace.array(name, "process")[rows]
-        parts["start"].append(start)
-        parts["end"].append(start + trace.array(name, "dur_ns")[rows])
-        parts["device"].append(track_device[track])
-        parts["process"].append(process)
-        parts["track"].append(track)
-        parts["table"].append(np.full(len(rows), number, np.int8))
-        parts["row"].append(rows)
-        parts["call"].append(_calls_of(calls, process, trace.array(name, "correlation")[rows]))
-    if not parts["start"]:
-        return Work(*(np.zeros(0, np.int64) for _ in parts))
-    work = Work(**{key: np.concatenate(values) for key, values in parts.items()})
-    return work if len(parts["start"]) == 1 else work.where(np.argsort(work.start, kind="stable"))
+    kept = {name: _device_rows(trace, name) for name in DEVICE_TABLES}
+    kept = {name: rows for name, rows in kept.items() if len(rows)}
+    n = sum(len(rows) for rows in kept.values())
+    number = index_type(n, trace.rows("calls"), *(trace.rows(name) for name in DEVICE_TABLES))
+    place = _places([trace.array(name, "start_ns")[rows] for name, rows in kept.items()], number)
+    work = Work(
+        start=np.empty(n, np.int64),
+        end=np.empty(n, np.int64),
+        device=np.empty(n, np.int32),
+        process=np.empty(n, np.int32),
+        track=np.empty(n, np.int32),
+        table=np.empty(n, np.int8),
+        row=np.empty(n, number),
+        call=np.empty(n, number),
+    )
+    # Column by column into its place: with 10 million rows a second copy of them all would be felt.
+    done = 0
+    for name, rows in kept.items():
+        at = place[done : done + len(rows)] if place is not None else slice(None)
+        done += len(rows)
+        start, track, process = (trace.array(name, column)[rows] for column in ("start_ns", "track", "process"))
+        work.start[at] = start
+        work.end[at] = start + trace.array(name, "dur_ns")[rows]
+        work.track[at] = track
+        work.device[at] = trace.array("tracks", "device")[track]
+        work.process[at] = process
+        work.table[at] = DEVICE_TABLES.index(name)
+        work.row[at] = rows
+        work.call[at] = _calls_of(trace, process, trace.array(name, "correlation")[rows])
+    return work
+
+
+def index_type(*counts: int) -> type[np.int32] | type[np.int64]:
+    """The smallest type that numbers so many rows, and -1."""
+    return np.int32 if max(counts) < 1 << 31 else np.int64
+
+
+def _device_rows(trace: Trace, table: str) -> Array:
+    rows = np.arange(trace.rows(table), dtype=index_type(trace.rows(table)))
+    return rows[trace.array(table, "kind") != _H2H] if table == "copies" else rows
+
+
+def _places(starts: list[Ints], number: type[np.int32] | type[np.int64]) -> Array | None:
+    """Where each row of the tables goes in the order of all starts; None for one table, which is in order."""
+    if len(starts) < 2:
+        return None
+    order = np.argsort(np.concatenate(starts), kind="stable")
+    place = np.empty(len(order), number)
+    place[order] = np.arange(len(order), dtype=number)
+    return place
 
 
 def clip_work(work: Work, window: Window) -> tuple[Work, Ints]:
@@ -100,17 +125,18 @@ def launches_table(trace: Trace, work: Work) -> pa.Table:
     call_end = trace.array("calls", "start_ns") + trace.array("calls", "dur_ns")
     queue = np.where(work.call >= 0, work.start - (call_end[work.call] if len(call_end) else 0), 0)
     words = pa.DictionaryArray.from_arrays(pa.array(work.table), pa.array(DEVICE_TABLES)).cast(pa.string())
-    columns = [words, pa.array(work.row), pa.array(work.call), pa.array(queue)]
+    columns = [words, *(pa.array(column.astype(np.int64)) for column in (work.row, work.call, queue))]
     return pa.Table.from_arrays(columns, schema=TABLES["launches"].schema)
 
 
-def _call_keys(trace: Trace) -> tuple[Array, Array]:
-    return trace.array("calls", "process"), trace.array("calls", "correlation")
-
-
-def _calls_of(calls: tuple[Array, Array], process: Array, correlation: Array) -> Ints:
-    call_key, key = pack([[calls[0], process], [calls[1], correlation]])
-    return np.where((correlation >= 0) & (process >= 0), first_match(call_key, key), -1)
+def _calls_of(trace: Trace, process: Array, correlation: Array) -> Ints:
+    """The first call of each (process, correlation), -1 where none was recorded."""
+    call_key, key = pack(
+        [[trace.array("calls", "process"), process], [trace.array("calls", "correlation"), correlation]]
+    )
+    found = first_match(call_key, key)
+    found[(correlation < 0) | (process < 0)] = -1
+    return found
 
 
 def whole(trace: Trace, table: str) -> Mask:

@@ -132,7 +132,7 @@ def test_answering_in_parts_changes_nothing(rows: list[Row], size: int) -> None:
     trace = build_trace(*rows)
     whole = Analysis(trace).idle.pieces
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("profkit.analysis.idle_host.CHUNK_GAPS", size)
+        patch.setattr("profkit.analysis.idle.CHUNK_GAPS", size)
         parts = Analysis(trace).idle.pieces
     for name in ("device", "start", "end", "cause", "gap"):
         assert getattr(whole, name).tolist() == getattr(parts, name).tolist()
