@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profkit import text
 from profkit.arrays import sort_order
-from profkit.clocks import Alignment, Ends, align, ends_of
+from profkit.axis import Axis, common_axis, moved, not_aligned
+from profkit.clocks import Alignment
 from profkit.errors import InputError
 from profkit.model import EVERY_PROCESS, Array, Ints, RunMeta, Trace, Window
 from profkit.schema import EVENT_TABLES, TABLES, Column
 
 _REFERENCES = {("spans", "parent"): "spans", ("collectives", "span"): "spans", ("collectives", "kernel"): "kernels"}
 """Columns that hold a row of an event table."""
-_MOST_SAID = 8
-"""Ranks, or reasons, that are said one by one."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +41,14 @@ class Part:
 def merge_traces(parts: Sequence[Part], source: str, name: str) -> Trace:
     """One trace of all parts. ``source`` and ``name`` are its format and path.
 
-    Raises InputError for no part, and for parts of which one continues another that comes later.
+    Raises InputError for no part, for parts of which one continues another that comes later, and for captures of one
+    process that lie so far apart that no time holds both.
     """
     if not parts:
         raise InputError(f"{name}: no trace to join")
     if any(part.same_as >= place for place, part in enumerate(parts)):
         raise InputError(f"{name}: a capture continues one that is not read yet")
-    absolute = all(part.trace.meta.utc_ns >= 0 for part in parts)
-    axis = _axis(parts, absolute)
+    axis = common_axis(parts, name)
     rows = _Rows(parts)
     tables: dict[str, pa.Table] = {table: rows.dimension(table, axis.clocks) for table in rows.dimensions}
     columns = {
@@ -63,45 +61,6 @@ def merge_traces(parts: Sequence[Part], source: str, name: str) -> Trace:
         tables[table] = _frozen(table, values)
     meta = _meta(parts, source, name, axis)
     return Trace(meta, tables, _missing(parts, rows), _windows(parts, axis.shifts))
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """Where the times of the parts go; ``clocks`` has the alignment of each part that is no continuation."""
-
-    absolute: bool
-    clocks: dict[int, Alignment]
-    shifts: tuple[int, ...]
-    """What is added to the times of each part."""
-    start_ns: int
-    """Time 0 in the first part's own time (UTC if absolute), -1 where not all parts are on one axis."""
-
-
-def _axis(parts: Sequence[Part], absolute: bool) -> _Axis:
-    bases = [part.trace.meta.utc_ns if absolute else part.trace.meta.origin_ns for part in parts]
-    owners = [place if part.same_as < 0 else part.same_as for place, part in enumerate(parts)]
-    clocks = _clocks(parts, bases, owners)
-    begins = [base + clocks[owner].offset_ns for base, owner in zip(bases, owners, strict=True)]
-    aligned = [clocks[owner].error_ns >= 0 for owner in owners]
-    common = [begin for begin, known in zip(begins, aligned, strict=True) if known or absolute]
-    first = min(common, default=-1)
-    shifts = [
-        begin - first if known or absolute else bases[place] - bases[owners[place]]
-        for place, (begin, known) in enumerate(zip(begins, aligned, strict=True))
-    ]
-    return _Axis(absolute, clocks, tuple(shifts), first if absolute or all(aligned) else -1)
-
-
-def _clocks(parts: Sequence[Part], bases: Sequence[int], owners: Sequence[int]) -> dict[int, Alignment]:
-    """How the clock of each part that continues no other is aligned to that of the first."""
-    places = list(dict.fromkeys(owners))
-    if len(places) == 1:
-        return {places[0]: Alignment(error_ns=0)}
-    clocks: dict[int, Ends] = {}
-    for place, owner in enumerate(owners):
-        found = ends_of(parts[place].trace, bases[place])
-        clocks[owner] = clocks[owner].continued(found) if owner in clocks else found
-    return dict(zip(places, align([clocks[place] for place in places]), strict=True))
 
 
 class _Rows:
@@ -260,7 +219,7 @@ def _windows(parts: Sequence[Part], shifts: Sequence[int]) -> tuple[Window, ...]
     return tuple(Window(start, end) for start, end in out)
 
 
-def _meta(parts: Sequence[Part], source: str, name: str, axis: _Axis) -> RunMeta:
+def _meta(parts: Sequence[Part], source: str, name: str, axis: Axis) -> RunMeta:
     metas = [part.trace.meta for part in parts]
     first = metas[0]
     return replace(
@@ -275,62 +234,10 @@ def _meta(parts: Sequence[Part], source: str, name: str, axis: _Axis) -> RunMeta
         captured=tuple(dict.fromkeys(word for meta in metas for word in meta.captured)),
         simulated=any(meta.simulated for meta in metas),
         partial=any(meta.partial for meta in metas),
-        warnings=(*_said([meta.warnings for meta in metas], parts), *_not_aligned(parts, axis)),
-        notes=(*_said([meta.notes for meta in metas], parts), *_aligned(parts, axis)),
+        warnings=(*_said([meta.warnings for meta in metas], parts), *not_aligned(parts, axis)),
+        notes=(*_said([meta.notes for meta in metas], parts), *moved(parts, axis)),
         extra={"files": str(len(parts))},
     )
-
-
-def _not_aligned(parts: Sequence[Part], axis: _Axis) -> list[str]:
-    """One warning with the reasons for those parts, but for the first, whose clock could not be aligned."""
-    lacking: dict[str, list[str]] = {}
-    for place, clock in axis.clocks.items():
-        if clock.error_ns < 0 and place:
-            lacking.setdefault(clock.reason, []).append(_rank(parts[place]))
-    if not lacking:
-        return []
-    how = "each trace's own absolute times are used" if axis.absolute else "each trace begins at 0"
-    why = "; ".join(f"{_listed(ranks)}: {reason}" for reason, ranks in list(lacking.items())[:_MOST_SAID])
-    every = sum(map(len, lacking.values())) == len(axis.clocks) - 1
-    said = "of the ranks are not aligned" if every else "of some ranks are not aligned"
-    return [f"clocks {said} ({how}): times of different ranks are not comparable ({why})"]
-
-
-def _aligned(parts: Sequence[Part], axis: _Axis) -> list[str]:
-    """How far the clock of each part, but of the first, was moved."""
-    found = [(place, clock) for place, clock in axis.clocks.items() if clock.error_ns >= 0 and place]
-    said = [_moved(_rank(parts[place]), clock) for place, clock in found[:_MOST_SAID]]
-    rest = [clock for _, clock in found[_MOST_SAID:]]
-    if rest:
-        low, high = min(clock.offset_ns for clock in rest), max(clock.offset_ns for clock in rest)
-        said.append(
-            f"clocks of {len(rest)} further ranks moved by {_offset(low)} to {_offset(high)}, at most "
-            f"±{text.ns(max(clock.error_ns for clock in rest))}"
-        )
-    return said
-
-
-def _moved(rank: str, clock: Alignment) -> str:
-    rests = f"±{text.ns(clock.error_ns)}, by the ends of {text.count(clock.matched, 'collective')}"
-    if not clock.offset_ns:
-        return f"{rank}: clock agrees with the first rank's, {rests}"
-    return f"{rank}: clock moved by {_offset(clock.offset_ns)} to agree with the first rank's, {rests}"
-
-
-def _offset(value: int) -> str:
-    """A signed length of time; from a second on with every digit."""
-    if abs(value) < 1_000_000_000:
-        return f"{'-' if value < 0 else ''}{text.ns(abs(value))}"
-    return text.moment(value).removesuffix(" s").rstrip("0").rstrip(".") + " s"
-
-
-def _rank(part: Part) -> str:
-    """The rank of a part in words; its file where that is not one rank."""
-    return f"rank {part.rank}" if part.rank >= 0 else part.path.name
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
 
 
 def _said(texts: Sequence[Sequence[str]], parts: Sequence[Part]) -> tuple[str, ...]:

@@ -81,6 +81,20 @@ def test_absolute_times_go_on_one_axis() -> None:
     assert [(w.start_ns, w.end_ns) for w in trace.windows] == [(0, 5), (600, 605)]
 
 
+def test_times_that_no_axis_holds() -> None:
+    """Damage: absolute times that differ by more than 73 years are not used, captures of one process are refused."""
+    first, second = build_trace(kernel(0, 5)), build_trace(kernel(0, 5))
+    first = replace(first, meta=replace(first.meta, utc_ns=0))
+    second = replace(second, meta=replace(second.meta, utc_ns=(1 << 63) - 1))
+    trace = merge_traces(_parts(first, second), "built", "both")
+    assert trace.array("kernels", "start_ns").tolist() == [0, 0]
+    assert trace.meta.utc_ns == -1
+    assert "each trace begins at 0" in trace.meta.warnings[-1]
+    one, other = _parts(first, replace(second, meta=replace(second.meta, utc_ns=-1, origin_ns=1 << 62)))
+    with pytest.raises(InputError, match="both: the times of captures of one process lie too far apart"):
+        merge_traces([one, replace(other, same_as=0)], "built", "both")
+
+
 def test_nothing_to_join() -> None:
     with pytest.raises(InputError, match="no trace to join"):
         merge_traces([], "built", "none")

@@ -34,6 +34,7 @@ from profkit.schema import (
 )
 
 BLOCK_ROWS = 50_000
+_WIDEST_ID = 1 << 62
 _HOST_TABLES = ("calls", "spans", "os_calls")
 _START_END = SPAN_KINDS.index("start_end")
 _REQUEST = STAGES.index("request")
@@ -71,7 +72,8 @@ class Writer:
 
     def correlation(self, table: str, part: slice) -> Ints:
         own = self.column(table, "correlation", part).astype(np.int64)
-        return np.where(own >= 0, own + (self.column(table, "process", part) + 1) * self.stride, -1)
+        process = self.column(table, "process", part).astype(np.int64)
+        return np.where(own >= 0, own + (process + 1) * self.stride, -1)
 
     def place(self, table: str, part: slice) -> pa.Array:
         return self.lanes.texts().take(pa.array(self.places[table][part]))
@@ -109,7 +111,8 @@ def _prepare(analysis: Analysis) -> Writer:
     widest = max((int(trace.array(table, "correlation").max()) for table in owners), default=-1)
     lanes = number_lanes(trace)
     names = quoted(decoded.name_texts(trace))
-    stride = widest + 1 if several else 0
+    # Ids that leave no room for those of the other processes are damage.
+    stride = min(widest + 1, _WIDEST_ID // (trace.rows("processes") + 1)) if several else 0
     writer = Writer(trace, lanes, names, rows, {}, _spans.stages_in_names(trace), drawn_lengths(trace), stride)
     _place_together(writer, DEVICE_TABLES, stream_lanes, "")
     _place_host(writer)

@@ -278,3 +278,16 @@ def assert_lanes_are_named_and_nest(events: list[Event]) -> None:
                 around.pop()
             assert not around or start - minus <= around[-1]
             around.append(start - minus)
+
+
+@pytest.mark.parametrize("widest", [1 << 31, (1 << 62) - 1])
+def test_wide_correlation_ids_of_several_processes(export: Callable[..., list[Event]], widest: int) -> None:
+    rows = [
+        row
+        for pid in (100, 200)
+        for row in (call(0, 10, correlation=widest, pid=pid), kernel(20, 5, correlation=widest, pid=pid, device=pid))
+    ]
+    events = export(build_trace(rows))
+    ids = [event["args"]["correlation"] for event in events if event.get("cat") in ("cuda_runtime", "kernel")]
+    assert len(ids) == 4
+    assert len(set(map(str, ids))) == 2
