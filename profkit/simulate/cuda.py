@@ -412,15 +412,16 @@ def _launch_loading(host: Host, instruction: Instruction) -> bool:
     start, cost = host.now, host.cost(hardware.launch_kernel_ns)
     loading = start + cost // 2
     loaded = loading + host.cost(int(hardware.module_load_ns * share))
-    correlation = host.opened(causes.LAUNCH)
-    host.log.close(loading)
-    host.called(LIBRARY_LOAD, loading, loaded, causes.MODULE_LOAD)
     end = loaded + cost - cost // 2
-    host.log.add(loaded, end, causes.LAUNCH)
+    correlation = host.process.correlation + 1
+    host.process.correlation += 2
+    for piece in ((start, loading, causes.LAUNCH), (loading, loaded, causes.MODULE_LOAD), (loaded, end, causes.LAUNCH)):
+        host.log.add(*piece)
     host.now = end
     if host.simulation.recorder is not None:
+        host.simulation.recorder.calls.append((loading, loaded, host, correlation + 1, LIBRARY_LOAD))
         host.simulation.recorder.calls.append((start, end, host, correlation, LAUNCH_KERNEL))
-    _submit_kernel(host, (0, None, stream, kernel, dur, False), correlation, loaded, cost)
+    _submit_kernel(host, (0, None, stream, kernel, dur, False), correlation, loaded - cost // 2, cost)
     return False
 
 

@@ -16,13 +16,14 @@ _MOST_RUNNING = 16
 
 @dataclass
 class Request:
-    """One request; times in ns, -1 where it has not happened."""
+    """One request: tokens whose step was launched, and those that the host has read. Times in ns, -1 for not yet."""
 
     number: int
     arrival: int
     prompt_tokens: int
     output_tokens: int
     done: int = 0
+    read: int = 0
     first_token: int = -1
 
 
@@ -62,12 +63,17 @@ def tokenize(host: Host, engine: Engine, requests: list[Request], ready: Queue) 
 
 
 def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
-    """Steps until all requests are answered: a prefill for a new one, decoding for all that run."""
+    """Steps until all requests are answered: a prefill for a new one, decoding for all that run.
+
+    The tokens of a step are known to the host at the end of the next one.
+    """
     host = engine.host
     running: list[Request] = []
+    unread: list[Request] = []
     yield from engine.begin()
-    finished = step = 0
-    while finished < count:
+    left = count
+    step = 0
+    while left:
         new = None
         if len(running) < _MOST_RUNNING:
             yield host.get(ready) if not running else host.try_get(ready)
@@ -75,20 +81,29 @@ def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
         if new is not None:
             running.append(new)
             yield from engine.prefill_step(step, new.prompt_tokens)
-            new.first_token = host.now
-            new.done = 1
         else:
             engine.batch = len(running)
             yield from engine.decode_step(step)
-            for request in running:
-                request.done += 1
+        deliver(engine, unread)
+        unread = [new] if new is not None else list(running)
+        for request in unread:
+            request.done += 1
+        left -= sum(request.done == request.output_tokens for request in unread)
+        running = [request for request in running if request.done < request.output_tokens]
         step += 1
-        for request in [r for r in running if r.done >= r.output_tokens]:
-            running.remove(request)
-            finished += 1
-            if engine.style == "profkit":
-                host.request(request.number, request.arrival, request.first_token, request.done)
     yield from engine.finish()
+    deliver(engine, unread)
+
+
+def deliver(engine: Engine, requests: list[Request]) -> None:
+    """One more token of each request is known now."""
+    host = engine.host
+    for request in requests:
+        request.read += 1
+        if request.read == 1:
+            request.first_token = host.now
+        if request.read == request.output_tokens and engine.style == "profkit":
+            host.request(request.number, request.arrival, request.first_token, request.read)
 
 
 SCENARIO = Scenario(
