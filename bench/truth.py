@@ -89,9 +89,8 @@ def _price(
     for key, change in (("cost", found.free), ("saving", found.fixed)):
         got = price.difference(analysis, replayed, change)
         row |= {f"got_{key}_ns": got.window_ns, f"got_{key}_ns_per_step": got.step_ns}
-        row[f"{key}_right"] = _close(got.window_ns, fault[f"{key}_ns"], replayed.trust.window_ns) and (
-            not len(replayed.counted) or _close(got.step_ns, fault[f"{key}_ns_per_step"], step_ns)
-        )
+        row[f"{key}_right"] = _close(got.window_ns, fault[f"{key}_ns"], replayed.trust.window_ns)
+        row[f"{key}_step_right"] = _close(got.step_ns, fault[f"{key}_ns_per_step"], step_ns)
     return row | {"found": True, "right": row["cost_right"] and row["saving_right"], "why": replayed.trust.why_not}
 
 
@@ -154,6 +153,9 @@ def summary(scores: list[Score]) -> dict[str, Any]:
         "prices_right_share": good / len(prices) if prices else None,
         "cost_right_share": _share([row.get("cost_right", False) for row in prices]),
         "saving_right_share": _share([row.get("saving_right", False) for row in prices]),
+        "per_step_right_share": _share(
+            [row.get("cost_step_right", False) and row.get("saving_step_right", False) for row in prices]
+        ),
     }
 
 

@@ -28,7 +28,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
 
 def of_copies(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size: Ints) -> Found:
     """The same for some copies of a model."""
-    length, assumed = pinned_lengths(analysis, model, ops, kind, size)
+    length, assumed = pinned_lengths(analysis, model, ops, kind, np.where(is_pageable(analysis, model, ops), size, 0))
     calls = np.unique(model.call[ops])
     submit = np.minimum(usual_submit(model), model.calls.end[calls] - model.calls.start[calls])
     return Found(
@@ -40,7 +40,10 @@ def of_copies(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size: Int
 
 
 def pinned_lengths(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size: Ints) -> tuple[Ints, tuple[str, ...]]:
-    """(length of each copy from pinned memory, ns, never more than recorded; the rates assumed, in words)."""
+    """(length of each copy from pinned memory, ns, never more than recorded; the rates assumed, in words).
+
+    Copies of up to 64 kB keep their length.
+    """
     length = model.work.end[ops] - model.work.start[ops]
     assumed = []
     for device in np.unique(model.work.device[ops]).tolist():

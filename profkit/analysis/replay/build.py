@@ -7,6 +7,7 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.device import start_edges
 from profkit.analysis.replay.events import awaited_operations
+from profkit.analysis.replay.handoffs import find_handoffs
 from profkit.analysis.replay.host import outermost_calls
 from profkit.analysis.replay.model import Edges, Model
 from profkit.analysis.replay.peers import peer_edges
@@ -25,6 +26,7 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
     work, call, row = _work(analysis, calls.of, part)
     submitted = np.where(call >= 0, calls.start[np.maximum(call, 0)], work.start) if len(calls) else work.start
     calls, waits = wait_edges(trace, calls, work, call)
+    calls, turns = find_handoffs(trace, calls)
     starts = start_edges(trace, calls, work, call, awaited_operations(trace, calls, work, submitted))
     peers, dur = peer_edges(trace, calls, work)
     fixed = np.zeros(len(work), bool) if part is None else (call < 0) & (work.call >= 0)
@@ -34,7 +36,7 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
         call=call,
         dur=dur,
         fixed=fixed,
-        edges=Edges.join([starts, waits, peers]),
+        edges=Edges.join([starts, waits, turns, peers]),
         row=row,
     )
 

@@ -29,10 +29,8 @@ def find_polls(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple
     first = np.flatnonzero(query & ~same)[run[last]]
     long = last > first  # one query alone asks and goes on
     last, first = last[long], first[long]
-    order = np.argsort(work.end, kind="stable")
-    place = np.searchsorted(work.end[order], calls.end[last], side="right") - 1
-    op = order[np.maximum(place, 0)]
-    found = (place >= 0) & (work.end[op] > calls.start[first]) & (submitted[op] < calls.start[first])
+    op = last_ended(trace, calls, work, last)
+    found = (op >= 0) & (work.end[op] > calls.start[first]) & (submitted[op] < calls.start[first])
     last, first, op = last[found], first[found], op[found]
     gap, own = calls.gap.copy(), calls.own.copy()
     asked = np.zeros(len(calls) + 1, np.int64)
@@ -42,3 +40,16 @@ def find_polls(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple
     own[asking] = 0
     gap[asking + 1] = 0
     return (last, op), replace(calls, gap=gap, own=own)
+
+
+def last_ended(trace: Trace, calls: Calls, work: Work, at: Ints) -> Ints:
+    """The operation of the same process that ended last before each of these calls did, -1 for none."""
+    out = np.full(len(at), -1, np.int64)
+    process = trace.array("calls", "process")[calls.row[at]]
+    for owner in np.unique(process).tolist():
+        rows = np.flatnonzero(work.process == owner)
+        rows = rows[np.argsort(work.end[rows], kind="stable")]
+        mine = np.flatnonzero(process == owner)
+        place = np.searchsorted(work.end[rows], calls.end[at[mine]], side="right") - 1
+        out[mine] = np.where(place >= 0, rows[np.maximum(place, 0)], -1) if len(rows) else -1
+    return out

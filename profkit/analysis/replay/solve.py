@@ -112,7 +112,7 @@ def _walk(model: Model, base: Ints, offset: Ints, junctions: Ints, number: Ints)
 
 def _stays(model: Model, junctions: Ints) -> Mask:
     half = model.first_op
-    stays = _is_fixed_start(model, junctions)
+    stays = np.zeros(len(junctions), bool)
     starts = (junctions >= half) & ((junctions - half) % 2 == 0)
     stays[starts] |= model.fixed[(junctions[starts] - half) // 2]
     return stays

@@ -14,9 +14,9 @@ from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET
 from profkit.analysis.replay.events import Records, recorded_events, streams_with_work
 from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.lags import previous_in
-from profkit.analysis.replay.polls import find_polls
+from profkit.analysis.replay.polls import find_polls, last_ended
 from profkit.analysis.work import COPIES, Work
-from profkit.arrays import first_match, pack
+from profkit.arrays import first_match, key_of, pack
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import MEMORY_KINDS, SYNC_KINDS
 
@@ -159,7 +159,7 @@ def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, r
     known = np.flatnonzero((kind == _EVENT) & (event_op >= 0))
     known = known[_is_done(calls, work, sync[known], event_op[known])] if len(known) else known
     unknown = np.flatnonzero((kind == _EVENT) & (event_op < 0))
-    guessed, guess = _ended_inside(calls, work, sync[unknown], submitted)
+    guessed, guess = _ended_inside(trace, calls, work, sync[unknown], submitted)
     at = np.concatenate((sync[call_at], sync[known], guessed))
     op = np.concatenate((op, event_op[known], guess))
     return _Pairs(at, op, work.end[op] > calls.end[at] if len(at) else np.zeros(0, bool))
@@ -220,14 +220,11 @@ def _sync_rows(trace: Trace, calls: Calls, at: Ints) -> Ints:
     return np.where(known, first_match(keys, wanted), -1)
 
 
-def _ended_inside(calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[Ints, Ints]:
+def _ended_inside(trace: Trace, calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[Ints, Ints]:
     """(calls, the operation of their process that ended last inside each of them): what a wait without a name was for."""
-    order = np.argsort(work.end, kind="stable")
-    if not len(order) or not len(at):
-        return at[:0], at[:0]
-    found = np.searchsorted(work.end[order], calls.end[at], side="right") - 1
-    op = order[np.maximum(found, 0)]
-    ok = (found >= 0) & (work.end[op] > calls.start[at]) & (submitted[op] < calls.start[at])
+    op = last_ended(trace, calls, work, at)
+    safe = np.maximum(op, 0)
+    ok = (op >= 0) & (work.end[safe] > calls.start[at]) & (submitted[safe] < calls.start[at]) if len(work) else op >= 0
     return at[ok], op[ok]
 
 
@@ -242,9 +239,10 @@ def _blocking_copies(trace: Trace, calls: Calls, work: Work, call: Ints) -> _Pai
     op, of = op[ok], of[ok]
     if not len(op):
         return _Pairs(op, op, np.zeros(0, bool))
-    done = _is_done(calls, work, of, op)
     rows = work.row[op]
     pageable = trace.array("copies", "src_kind")[rows] == _PAGEABLE
+    done = _is_done(calls, work, of, op)
+    done &= ~_ever_early(trace, calls, of, rows, done)
     staged = ~done & pageable & (work.start[op] < calls.end[of])
     before = previous_in(work.track)[op]
     large = ~done & ~staged & pageable & (trace.array("copies", "bytes")[rows] > STAGED_BYTES) & (before >= 0)
@@ -253,6 +251,19 @@ def _blocking_copies(trace: Trace, calls: Calls, work: Work, call: Ints) -> _Pai
     at = np.concatenate((of[keep], of[large]))
     waited = np.concatenate((op[keep], before[large]))
     return _Pairs(at, waited, work.end[waited] > calls.end[at])
+
+
+def _ever_early(trace: Trace, calls: Calls, of: Ints, rows: Ints, done: Mask) -> Mask:
+    """Copies of a kind (call, direction, memory) that once returned before it was done: that kind does not wait.
+
+    A copy of a few bytes on an idle GPU can be done by chance before its asynchronous call has returned.
+    """
+    kind = key_of(
+        trace.array("calls", "name")[calls.row[of]],
+        *(trace.array("copies", name)[rows] for name in ("kind", "src_kind", "dst_kind")),
+    )
+    mask: Mask = np.isin(kind, kind[~done])
+    return mask
 
 
 def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs:
