@@ -99,9 +99,10 @@ def numbered(values: Array) -> tuple[Array, Ints, Ints]:
 
 def distinct(codes: Array) -> Ints:
     """Distinct values of small non-negative codes, in order, -1 left out; no sort."""
-    if not len(codes):
-        return np.zeros(0, np.int64)
-    return np.flatnonzero(np.bincount(codes.astype(np.int64) + 1)[1:])
+    seen = np.zeros(int(codes.max(initial=-1)) + 2, bool)
+    for at in chunks(len(codes)):
+        seen[codes[at]] = True  # -1 is the last one
+    return np.flatnonzero(seen[:-1])
 
 
 def sort_order(start: Ints, dur: Ints, track: Array) -> Ints:

@@ -15,12 +15,13 @@ from profkit.model import Array, Ints, Window
 
 @dataclass(frozen=True)
 class Runs:
-    """Stretches of time in which a device worked without a pause, in order; none is empty, none touches the next.
+    """Stretches of time in which a device, or the devices for a process, worked without a pause, in order.
 
-    ``first`` is the row of Work that begins each.
+    None is empty, none touches the next; ``first`` is the row of Work that begins each. ``owner`` is the row of devices
+    or processes, -1 where the trace does not say it.
     """
 
-    device: int
+    owner: int
     start: Ints
     end: Ints
     first: Array
@@ -57,21 +58,24 @@ class DeviceTime:
         return self.busy_ns / self.window_ns if self.window_ns else None
 
 
-def device_runs(work: Work) -> list[Runs]:
-    """One entry a device that has work, by row of devices; rows without a length make no run."""
-    devices = distinct(work.device)
-    found: dict[int, _Open] = {device: _Open() for device in devices.tolist()}
+def runs_of(work: Work, owner: Array) -> list[Runs]:
+    """One entry an owner that has work, by owner; ``owner`` is the device or the process of each row of Work.
+
+    Rows without a length make no run.
+    """
+    owners = distinct(owner).tolist()
+    found: dict[int, _Open] = {one: _Open() for one in ([-1, *owners] if (owner < 0).any() else owners)}
     for at in chunks(len(work)):
         lasts = work.end[at] > work.start[at]
-        for device, runs in found.items():
-            mine = lasts if len(found) == 1 else lasts & (work.device[at] == device)
+        for one, runs in found.items():
+            mine = lasts if len(found) == 1 else lasts & (owner[at] == one)
             rows: Array | slice = slice(None) if mine.all() else np.flatnonzero(mine)
             runs.add(work.start[at][rows], work.end[at][rows], np.arange(at.start, at.stop, dtype=work.row.dtype)[rows])
-    return [runs.close(device) for device, runs in found.items()]
+    return [runs.close(one) for one, runs in found.items()]
 
 
 class _Open:
-    """Runs of one device as its rows come in, in order of start: a run begins where nothing before reaches."""
+    """Runs of one owner as its rows come in, in order of start: a run begins where nothing before reaches."""
 
     def __init__(self) -> None:
         self._reach = NEVER
@@ -89,23 +93,23 @@ class _Open:
         self._end.append(before[new])  # of the run before
         self._first.append(row[new])
 
-    def close(self, device: int) -> Runs:
+    def close(self, owner: int) -> Runs:
         none = np.zeros(0, np.int64)
         start, ends = np.concatenate([none, *self._start]), [none, *self._end]
         end = np.concatenate([*ends, np.asarray([self._reach])])[1:] if len(start) else none
         first = np.concatenate([*self._first]) if self._first else none
-        return Runs(device, start, end, first)
+        return Runs(owner, start, end, first)
 
 
 def device_times(work: Work, runs: Sequence[Runs], window: Window) -> list[DeviceTime]:
     """One entry a device that has work, by row of devices."""
     out = []
     for run in runs:
-        kernels, copies, graphs = (_time_of(work, run.device, table) for table in (KERNELS, COPIES, GRAPHS))
+        kernels, copies, graphs = (_time_of(work, run.owner, table) for table in (KERNELS, COPIES, GRAPHS))
         busy = run.total
         out.append(
             DeviceTime(
-                device=run.device,
+                device=run.owner,
                 busy_ns=busy,
                 kernel_ns=kernels[0],
                 copy_ns=copies[0],

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from profkit.analysis.busy import DeviceTime, Runs, device_runs, device_times
+from profkit.analysis.busy import DeviceTime, Runs, device_times, runs_of
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, call_kinds
 from profkit.analysis.devices import device_numbers
 from profkit.analysis.idle import find_idle
@@ -108,7 +108,22 @@ class Analysis:
     @cached_property
     def runs(self) -> list[Runs]:
         """When each device with work worked without a pause."""
-        return device_runs(self.work)
+        return runs_of(self.work, self.work.device)
+
+    @cached_property
+    def process_runs(self) -> dict[int, Runs]:
+        """When the devices of each process with work worked for it without a pause, by row of processes."""
+        work = self.work
+        if len(self.runs) == 1 and work.process.min() == work.process.max():
+            return {int(work.process[0]): self.runs[0]}
+        return {run.owner: run for run in runs_of(work, work.process)}
+
+    @cached_property
+    def whole_process_runs(self) -> dict[int, Runs]:
+        """The same for all device rows, whatever is selected."""
+        if self.selected is None:
+            return self.process_runs
+        return {run.owner: run for run in runs_of(self.whole_work, self.whole_work.process)}
 
     @cached_property
     def devices(self) -> list[DeviceTime]:

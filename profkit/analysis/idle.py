@@ -32,7 +32,7 @@ _Cut = tuple[Array, Ints, Ints, Array]
 
 def find_idle(trace: Trace, work: Work, runs: Sequence[Runs], ranges: Ranges, window: Window) -> Idle:
     """Idle time of every device of ``runs`` inside the window, with its causes."""
-    device = _joined([np.full(max(len(run) - 1, 0), run.device, np.int16) for run in runs], np.int16)
+    device = _joined([np.full(max(len(run) - 1, 0), run.owner, np.int16) for run in runs], np.int16)
     start = _joined([run.end[:-1] for run in runs], np.int64)
     end = _joined([run.start[1:] for run in runs], np.int64)
     row = _joined([run.first[1:] for run in runs], work.row.dtype)
@@ -58,8 +58,8 @@ def _edges(runs: Sequence[Runs], window: Window) -> Pieces:
     for run in runs:
         first, last = (int(run.start[0]), int(run.end[-1])) if len(run) else (window.end_ns, window.end_ns)
         found += [
-            (run.device, window.start_ns, first, CODES["startup"]),
-            (run.device, last, window.end_ns, CODES["tail"]),
+            (run.owner, window.start_ns, first, CODES["startup"]),
+            (run.owner, last, window.end_ns, CODES["tail"]),
         ]
     device, start, end, cause = (
         (np.asarray(column, np.int64) for column in zip(*found, strict=True)) if found else (np.zeros(0, np.int64),) * 4

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from profkit.analysis.work import KERNELS, Work
-from profkit.arrays import distinct, pack
+from profkit.arrays import distinct
 from profkit.model import Array, Ints, Trace
 
 
@@ -93,8 +93,11 @@ def _by_others(trace: Trace, launches: Launches, low: Ints, high: Ints, track: A
 
 def _count_until(group: Array, time: Ints, at_group: Array, at: Ints, side: Literal["left", "right"]) -> Ints:
     """How many of a group's times lie before each of ``at`` (with side right: or at it)."""
-    lowest = np.full(len(at), min(int(time.min()), int(at.min(initial=0))))
-    keys, wanted, first = pack([[group, at_group, at_group], [time, at, lowest]])
-    keys = np.sort(keys)
-    count: Ints = np.searchsorted(keys, wanted, side=side) - np.searchsorted(keys, first, side="left")
+    count = np.zeros(len(at), np.int64)
+    for one in distinct(at_group).tolist():
+        mine = group == one
+        times = time if mine.all() else time[mine]
+        asked = np.flatnonzero(at_group == one)
+        in_order = not (times[1:] < times[:-1]).any()
+        count[asked] = np.searchsorted(times if in_order else np.sort(times), at[asked], side=side)
     return count

@@ -52,7 +52,9 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
     """
     per_range = gpu_time_by_range(whole.work, ranges, whole.owner)
     own = np.flatnonzero(cut.owner >= 0)
-    alone = gpu_time_by_group(cut.work, own, ranges.stage[cut.owner[own]], len(STAGES))
+    innermost = ranges.stage[cut.owner[own]]
+    alone = gpu_time_by_group(cut.work, own, innermost, len(STAGES))
+    rows_alone = np.bincount(innermost, minlength=len(STAGES))
     span_stage = np.where(counted, trace.array("spans", "stage"), -1)
     is_whole = (trace.array("spans", "flags") & NOT_WHOLE) == 0
     dur = trace.array("spans", "dur_ns")
@@ -62,6 +64,10 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
         if not every.any():
             continue
         owns = bool((ranges.stage == code).any())
+        inside = own[_around(ranges, code)[cut.owner[own]]] if owns else own[:0]
+        busy = int(alone[code])
+        if len(inside) > rows_alone[code]:  # stages inside of it have work of their own
+            busy = int(gpu_time_by_group(cut.work, inside, np.zeros(len(inside), np.int8), 1)[0])
         mine = (ranges.stage == code) & ranges.whole & (per_range >= 0) & counted[ranges.row]
         out.append(
             StageTime(
@@ -70,17 +76,16 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
                 unclosed=int((every & ~is_whole).sum()),
                 host_ns=dur[every & is_whole],
                 gpu_ns=per_range[mine],
-                gpu_busy_ns=_busy(cut, ranges, own, code) if owns else None,
+                gpu_busy_ns=busy if owns else None,
                 gpu_self_ns=int(alone[code]) if owns else None,
             )
         )
     return out
 
 
-def _busy(cut: Launched, ranges: Ranges, own: Ints, stage: int) -> int:
-    """Union of the work that was launched inside of a range of a stage, at whatever depth; ns."""
+def _around(ranges: Ranges, stage: int) -> Mask:
+    """Which ranges are of a stage or lie inside of one that is."""
     inside = np.zeros(len(ranges), bool)
     for around in ancestors(ranges):
         inside |= (around >= 0) & (ranges.stage[around] == stage)
-    rows = own[inside[cut.owner[own]]]
-    return int(gpu_time_by_group(cut.work, rows, np.zeros(len(rows), np.int8), 1)[0])
+    return inside

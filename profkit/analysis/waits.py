@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profkit.analysis.busy import Runs
 from profkit.analysis.calls import COPY, SYNC
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import Intervals, union
@@ -117,21 +118,29 @@ def wait_time(analysis: Analysis, waits: Waits) -> WaitTime:
         of_process = waits.process == process
         mine = waits.where(of_process)
         span = union(mine.start, mine.end)
-        rows = np.flatnonzero((analysis.work.process == process) & (analysis.work.end > analysis.work.start))
-        working = union(analysis.work.start[rows], analysis.work.end[rows])
         waited += span.total
-        busy += int(span.covered(working.start, working.end).sum())
-        gap_start, gap_end = working.end[:-1], working.start[1:]
-        call = analysis.work.call[rows[np.searchsorted(analysis.work.start[rows], gap_end, side="left")]]
-        before = (call >= 0) & (_call_start(analysis)[np.maximum(call, 0)] < gap_start) if len(call) else call < 0
-        gaps = Intervals(gap_start[before], gap_end[before])
-        queued += int(span.covered(gaps.start, gaps.end).sum())
+        runs = analysis.process_runs.get(process)
+        if runs is None or not len(runs):
+            continue
+        working, gaps = Intervals(runs.start, runs.end), _queued(analysis, runs, span)
+        busy += int(working.covered(span.start, span.end).sum())
+        queued += int(gaps.covered(span.start, span.end).sum())
         each[of_process] -= working.covered(mine.start, mine.end) + gaps.covered(mine.start, mine.end)
     return WaitTime(waited, busy, queued, waited - busy - queued, each)
 
 
-def _call_start(analysis: Analysis) -> Ints:
-    return analysis.trace.array("calls", "start_ns")
+def _queued(analysis: Analysis, runs: Runs, span: Intervals) -> Intervals:
+    """The gaps between these runs that touch ``span`` and whose next operation had been submitted when they began."""
+    low = np.searchsorted(runs.start[1:], span.start, side="right")
+    high = np.searchsorted(runs.end[:-1], span.end, side="left")
+    low = np.maximum(low, np.append(0, np.maximum.accumulate(high)[:-1])[: len(low)])  # a gap may touch several of them
+    count = np.maximum(high - low, 0)
+    gap = np.arange(int(count.sum())) + np.repeat(low - (np.cumsum(count) - count), count)
+    start, end = runs.end[gap], runs.start[gap + 1]
+    call = analysis.work.call[runs.first[gap + 1]]
+    before = call >= 0
+    before[before] = analysis.trace.array("calls", "start_ns")[call[before]] < start[before]
+    return Intervals(start[before], end[before])
 
 
 def is_pageable(trace: Trace, copies: Ints) -> Mask:

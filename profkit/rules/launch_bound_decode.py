@@ -149,11 +149,13 @@ def _kernels(analysis: Analysis, device: int, decode: Mask) -> Ints:
 
 
 def _interval(analysis: Analysis, calls: Ints) -> int | None:
-    """Median time from one launch of a thread to the next, ns."""
+    """Median time from one launch of a thread to the next, ns; the calls are in order of time."""
     track = analysis.trace.array("calls", "track")[calls]
     start = analysis.trace.array("calls", "start_ns")[calls]
-    order = np.lexsort((start, track))
-    between = np.diff(start[order])[np.diff(track[order]) == 0]
+    if (track[1:] != track[:-1]).any():
+        order = np.argsort(track, kind="stable")
+        track, start = track[order], start[order]
+    between = np.diff(start)[track[1:] == track[:-1]]
     return percentile(between, 50)
 
 

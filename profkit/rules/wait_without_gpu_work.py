@@ -28,7 +28,6 @@ import numpy as np
 from profkit import text
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH, SYNC
 from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import union
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work
 from profkit.schema import FLAG_OPEN_END
@@ -81,16 +80,15 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 
 def _behind_work(analysis: Analysis, calls: Ints) -> Ints:
     """How long each call lasted after the last recorded GPU work of its process, ns; 0 where none is recorded."""
-    trace, work = analysis.trace, analysis.whole_work
+    trace = analysis.trace
     process = trace.array("calls", "process")[calls]
     start, end = trace.array("calls", "start_ns")[calls], analysis.call_end[calls]
     out = np.zeros(len(calls), np.int64)
     for owner in np.unique(process).tolist():
-        rows = work.process == owner
-        busy = union(work.start[rows], work.end[rows])
+        busy = analysis.whole_process_runs.get(owner)
         mine = np.flatnonzero(process == owner)
-        at = np.searchsorted(busy.start, end[mine], side="left") - 1
-        if len(busy):
+        if busy is not None and len(busy):
+            at = np.searchsorted(busy.start, end[mine], side="left") - 1
             last = np.where(at >= 0, busy.end[np.maximum(at, 0)], start[mine])
             out[mine] = np.maximum(end[mine] - np.maximum(last, start[mine]), 0)
     return out
