@@ -41,6 +41,8 @@ class Fault:
     setup: Callable[[Planted, dict[str, Any]], None] | None = None
     scales: bool = True
     """Whether ``scale`` changes what it costs."""
+    alone: bool = False
+    """Not drawn together with others: what they cost would depend on it by chance."""
 
 
 @dataclass

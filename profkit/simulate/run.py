@@ -27,6 +27,8 @@ _TRIAL_STEPS = 14
 _TRIALS = 6
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.4
 """Of a step: what a planted fault usually saves."""
+_FELT_SHARE = 0.01
+"""A fault that saves less is not drawn."""
 _STYLES = ("profkit", "profkit", "profkit", "vllm", "none")
 
 
@@ -77,9 +79,11 @@ def make_plan(seed: int, scenario: str = RANDOM, fault: str = NONE, steps: int =
     if fault in kinds and not kinds[fault].needs <= chosen.offers:
         fits = ", ".join(s.name for s in known.values() if kinds[fault].needs <= s.offers)
         raise UsageError(f"scenario {chosen.name} cannot have {fault}: it fits {fits}")
-    names = _drawn_faults(chance, chosen, kinds) if fault == RANDOM else [] if fault == NONE else [fault]
     plan = Plan(seed, chosen, (), steps or chosen.steps, tuple(_settings(chance).items()))
-    return replace(plan, faults=tuple((kinds[name], _scale(plan, kinds[name], chance)) for name in names))
+    if fault == RANDOM:
+        return replace(plan, faults=_drawn_faults(plan, chance, list(kinds.values())))
+    planted = [] if fault == NONE else [kinds[fault]]
+    return replace(plan, faults=tuple((kind, _sized(plan, kind, chance)[0]) for kind in planted))
 
 
 def _settings(chance: Chance) -> dict[str, Any]:
@@ -94,36 +98,38 @@ def _settings(chance: Chance) -> dict[str, Any]:
     }
 
 
-def _drawn_faults(chance: Chance, scenario: Scenario, kinds: dict[str, Fault]) -> list[str]:
-    """Up to three faults that the scenario can have and that do not change the same part of the step."""
-    order = [fault for fault in kinds.values() if fault.needs <= scenario.offers]
+def _drawn_faults(plan: Plan, chance: Chance, kinds: list[Fault]) -> tuple[tuple[Fault, float], ...]:
+    """Up to three faults, with their sizes, that the scenario can have, that are felt, and that do not exclude each
+    other."""
+    order = [fault for fault in kinds if fault.needs <= plan.scenario.offers]
     chance.stream("faults").shuffle(order)
-    chosen: list[Fault] = []
-    for fault in order[: chance.choice("number of faults", (0, 1, 1, 1, 2, 2, 3))]:
-        taken = {part for other in chosen for part in other.instead}
-        if not taken & set(fault.instead):
-            chosen.append(fault)
-    return [fault.name for fault in chosen]
+    wanted = chance.choice("number of faults", (0, 1, 1, 1, 2, 2, 3))
+    chosen: list[tuple[Fault, float]] = []
+    for fault in order:
+        if len(chosen) >= wanted:
+            break
+        taken = {part for other, _ in chosen for part in other.instead}
+        if taken & set(fault.instead) or (fault.alone and wanted > 1):
+            continue
+        scale, share = _sized(plan, fault, chance)
+        if share >= _FELT_SHARE:
+            chosen.append((fault, scale))
+    return tuple(chosen)
 
 
-def _scale(plan: Plan, fault: Fault, chance: Chance) -> float:
-    """A size of the fault at which it saves a drawn share of a step, found by trial."""
-    if not fault.scales:
-        return 1.0
+def _sized(plan: Plan, fault: Fault, chance: Chance) -> tuple[float, float]:
+    """(size of the fault at which it saves about a drawn share of the window, share that it saves), found by trial."""
     target = chance.uniform(f"share/{fault.name}", 0.04, 0.3)
+    least, most = max(target * 0.6, _LEAST_SHARE), min(target * 1.6, _MOST_SHARE)
     scale, low, high = 1.0, 0.0, 0.0
     for _ in range(_TRIALS):
         trial = replace(plan, faults=((fault, scale),), steps=min(plan.steps, _TRIAL_STEPS))
-        planted, fixed = simulate(trial), simulate(trial, {fault.name: FIXED})
-        share = 1 - fixed.window_ns / planted.window_ns
-        if max(target * 0.6, _LEAST_SHARE) <= share <= min(target * 1.6, _MOST_SHARE):
+        share = 1 - simulate(trial, {fault.name: FIXED}).window_ns / simulate(trial).window_ns
+        if least <= share <= most or not fault.scales:
             break
-        if share < target:
-            low = scale
-        else:
-            high = scale
+        low, high = (scale, high) if share < target else (low, scale)
         scale = scale * 4 if not high else (low + high) / 2 if low else scale / 4
-    return scale
+    return scale, share
 
 
 def build(plan: Plan, modes: dict[str, str], recorder: Recorder | None = None, idle: IdleLog | None = None) -> World:

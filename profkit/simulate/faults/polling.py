@@ -38,4 +38,5 @@ FAULT = Fault(
     what="each step asks for its event and sleeps in between; fix: cudaEventSynchronize",
     needs=frozenset({"readback"}),
     instead={"readback": read},
+    alone=True,
 )
