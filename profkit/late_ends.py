@@ -85,7 +85,7 @@ def _late(trace: Trace) -> Ints:
     if not overlap.any():
         return np.zeros(0, np.int64)
     rows, borders = _by_stream(trace, overlap)
-    end = (trace.array("kernels", "start_ns") + trace.array("kernels", "dur_ns"))[rows]
+    end = trace.array("kernels", "start_ns")[rows] + trace.array("kernels", "dur_ns")[rows]
     whole = (flags[rows] & _NO_LENGTH) == 0
     slack = max(_SLACK_NS, 2 * trace.meta.resolution_ns)
     late = np.concatenate([rows[found] for found in _end_behind(end, whole, borders, slack)])
