@@ -219,9 +219,10 @@ class Engine:
         host, world = self.host, self.world
         host.begin_step("decode")
         with self.annotation(f"execute_context_0(0)_generation_{self.batch}({self.batch})"):
-            with self.stage("schedule", self.batch):
-                yield host.work(self.own(self.schedule_ns, step, 1))
-                yield from world.point("schedule", self, step)
+            if self.schedule_ns:
+                with self.stage("schedule", self.batch):
+                    yield host.work(self.own(self.schedule_ns, step, 1))
+            yield from world.point("schedule", self, step)
             with self.stage("decode", self.batch), self.annotation("gpu_model_runner: forward"):
                 yield from self.inputs(step)
                 yield from self.forward(step)

@@ -58,6 +58,7 @@ class Hardware:
     memset_bytes_per_us: int
     collective_ns: int
     collective_bytes_per_us: int
+    range_ns: int
     profiler_flush_ns: int
     sleep_slack_ns: int
 

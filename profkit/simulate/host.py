@@ -2,7 +2,7 @@
 
 A program is a generator that yields what its thread does next: ``yield host.launch(stream, kernel, 2_000)``. Each of
 these instructions begins ``after`` ns of the thread's own work later, at a time at which all earlier events of the
-simulation have happened. Ranges are no instructions: ``host.push`` and ``host.pop`` take no time. A value that an
+simulation have happened. Ranges are no instructions: ``host.push`` and ``host.pop`` are plain calls. A value that an
 instruction gives is found in ``host.value``.
 """
 
@@ -184,16 +184,19 @@ class Host:
     # Ranges
 
     def push(self, name: str, domain: str = DOMAIN, payload: int = -1) -> None:
-        """Open a range. In the domain profkit its name is the stage."""
+        """Open a range. In the domain profkit its name is the stage. What NVTX takes is before it and behind it."""
+        self.now += 0 if self.free else self.hardware.range_ns
         self.stack.append((name, domain, payload, self.now))
         self._note_stage()
 
     def pop(self) -> None:
         name, domain, payload, start = self.stack.pop()
         self._note_stage()
+        end = self.now
+        self.now += 0 if self.free else self.hardware.range_ns
         if self.simulation.recorder is not None:
             category = name if domain == DOMAIN else ""
-            self.simulation.recorder.ranges.append((start, self.now, self, name, domain, payload, PUSH_POP, category))
+            self.simulation.recorder.ranges.append((start, end, self, name, domain, payload, PUSH_POP, category))
 
     def request(self, number: int, start: int, first_token: int, output_tokens: int) -> None:
         """The life of a request that ends now, with the marks of profkit's instrumenter."""

@@ -34,7 +34,7 @@ class KinetoFiles:
     def _file(self, process: Process) -> TextIO:
         file = self._files.get(process)
         if file is None:
-            file = self._files[process] = self._paths[len(self._files)].open("w", encoding="utf-8")
+            file = self._files[process] = self._paths[max(process.rank, 0)].open("w", encoding="utf-8")
             file.write(f'{{"schemaVersion":1,"profkit":"{SIMULATED}","baseTimeNanoseconds":{UTC_NS},"traceEvents":[\n')
         return file
 

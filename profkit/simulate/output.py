@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -83,7 +84,7 @@ def _new_file(target: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(target)
-    except OSError as error:
-        raise ProfkitError(f"{target}: cannot be written: {error.strerror or error}") from None
+    except (OSError, sqlite3.Error) as error:
+        raise ProfkitError(f"{target}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     finally:
         part.unlink(missing_ok=True)

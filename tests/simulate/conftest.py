@@ -51,6 +51,7 @@ COSTS = {
     "memset_bytes_per_us": 200_000,
     "collective_ns": 5_000,
     "collective_bytes_per_us": 100_000,
+    "range_ns": 0,
     "profiler_flush_ns": 70_000,
     "sleep_slack_ns": 50_000,
 }

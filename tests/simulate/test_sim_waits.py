@@ -1,6 +1,6 @@
 """Events, synchronisation, and what a thread does between its calls: times computed by hand from conftest.py."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from profkit.simulate import cuda
@@ -152,6 +152,20 @@ def test_own_work_has_the_cause_of_its_innermost_stage(bench: Any, kernel: Kerne
         (11_000, 16_000, "schedule", "profkit", -1),
         (10_000, 20_500, "decode", "profkit", 4),
     ]
+
+
+def test_a_range_takes_time_before_it_and_behind_it(machine: Callable[..., Any], kernel: Kernel) -> None:
+    bench = machine(range_ns=80)
+
+    def program() -> Iterator[Instruction]:
+        bench.host.push("sample")
+        yield cuda.launch(bench.stream, kernel, 1_000)
+        bench.host.pop()
+        yield cuda.launch(bench.stream, kernel, 1_000)
+
+    bench.run(program())
+    assert [(row[0], row[1]) for row in bench.rows["ranges"]] == [(80, 4_080)]
+    assert [start for _, start, _ in bench.calls()] == [80, 4_160]
 
 
 def test_waits_of_a_thread_are_causes_of_their_own_where_they_are_recorded(bench: Any, kernel: Kernel) -> None:
