@@ -14,11 +14,16 @@ from profkit.analysis.replay.model import EVENT, STREAM, Model
 from profkit.model import Ints
 
 
+OF_STEP = 0.01
+"""An upload that takes a smaller part of a step is not worth a stream of its own."""
+
+
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    """Uploads of more than 64 kB in steps, where the step before has one too: its call is when the copy can begin."""
+    """Uploads in steps of more than 64 kB and 1 % of a step, where the step before has one too: it is then issued."""
     ops, kind, size = copies(analysis, model)
     step = step_of_calls(analysis, model)
     mine = (kind == H2D) & (size > LARGE_BYTES) & (step[model.call[ops]] >= 0)
+    mine &= model.work.end[ops] - model.work.start[ops] >= OF_STEP * analysis.counted_steps().median_ns
     ops = ops[mine]
     if not len(ops):
         return None

@@ -6,6 +6,7 @@ import numpy as np
 
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.device import start_edges
+from profkit.analysis.replay.engines import copy_engines, shares
 from profkit.analysis.replay.events import awaited_operations
 from profkit.analysis.replay.handoffs import find_handoffs
 from profkit.analysis.replay.host import outermost_calls
@@ -27,7 +28,9 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
     submitted = np.where(call >= 0, calls.start[np.maximum(call, 0)], work.start) if len(calls) else work.start
     calls, waits = wait_edges(trace, calls, work, call)
     calls, turns = find_handoffs(trace, calls)
-    starts = start_edges(trace, calls, work, call, awaited_operations(trace, calls, work, submitted))
+    engine = copy_engines(trace, work)
+    awaited = awaited_operations(trace, calls, work, submitted)
+    starts = start_edges(trace, calls, work, call, awaited, engine)
     peers, dur = peer_edges(trace, calls, work)
     fixed = np.zeros(len(work), bool) if part is None else (call < 0) & (work.call >= 0)
     return Model(
@@ -38,6 +41,8 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
         fixed=fixed,
         edges=Edges.join([starts, waits, turns, peers]),
         row=row,
+        engine=engine,
+        shared_engine=shares(work, engine),
     )
 
 

@@ -19,7 +19,6 @@ USUAL_GAP_NS = 1_000
 NEAR_NS = 20_000
 """An operation that begins within this behind the end of another one may have waited for it."""
 
-_H2D, _D2H = COPY_KINDS.index("h2d"), COPY_KINDS.index("d2h")
 _MEMSET = COPY_KINDS.index("memset")
 _PAGEABLE = MEMORY_KINDS.index("pageable")
 _SORTS = 6
@@ -36,7 +35,9 @@ class _Family:
     usual: Ints
 
 
-def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tuple[Ints, Ints]) -> Edges:
+def start_edges(
+    trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tuple[Ints, Ints], engine: Ints
+) -> Edges:
     """Constraints on the start of every operation.
 
     ``awaited`` are pairs (operation, operation of another stream whose event it waited for). The constraint that was
@@ -45,7 +46,7 @@ def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tup
     sort = kind_of_work(trace, calls, work, call)
     launch = _launch(calls, work, call, sort)
     stream = _stream(work, sort, launch)
-    families = [launch, stream, _event(calls, work, awaited, stream), _engine(trace, calls, work)]
+    families = [launch, stream, _event(calls, work, awaited, stream), _engine(work, engine)]
     met = _latest(work, families)
     families.append(_inferred(calls, work, work.start - met, met))
     met = _latest(work, families)
@@ -118,20 +119,14 @@ def _event(calls: Calls, work: Work, awaited: tuple[Ints, Ints], stream: _Family
     return _Family(EVENT, op, 2 * other + 1, work.end[other], usual)
 
 
-def _engine(trace: Trace, calls: Calls, work: Work) -> _Family:
-    """A device has one copy engine for each direction: copies of one direction follow each other."""
-    parts = []
-    rows = np.flatnonzero(work.table == COPIES)
-    kind = trace.array("copies", "kind")[work.row[rows]] if len(rows) else rows
-    for direction in (_H2D, _D2H):
-        mine = rows[kind == direction]
-        before = previous_in(work.device[mine])
-        at = np.flatnonzero(before >= 0)
-        op, p = mine[at], mine[before[at]]
-        follows = (work.end[p] <= work.start[op]) & (work.track[p] != work.track[op])
-        parts.append((op[follows], p[follows]))
-    op = np.concatenate([part[0] for part in parts])
-    p = np.concatenate([part[1] for part in parts])
+def _engine(work: Work, engine: Ints) -> _Family:
+    """Copies of one engine follow each other."""
+    rows = np.flatnonzero(engine >= 0)
+    before = previous_in(engine[rows])
+    at = np.flatnonzero(before >= 0)
+    op, p = rows[at], rows[before[at]]
+    others = (work.track[p] != work.track[op]) & (work.end[p] <= work.start[op])
+    op, p = op[others], p[others]
     return _Family(ENGINE, op, 2 * p + 1, work.end[p], np.zeros(len(op), np.int64))
 
 

@@ -111,7 +111,7 @@ def on_own_stream(model: Model, ops: Ints) -> Model:
     src = np.where(behind, first + 2 * before[dst] + 1, edges.src)
     keep = ~(streams & gone[dst] & (edges.dst >= first)) & ~(behind & (before[dst] < 0))
     weight = np.where(behind, np.minimum(edges.weight, edges.usual), edges.weight)
-    return replace(model, edges=replace(edges, src=src, weight=weight).where(keep))
+    return replace(model, edges=replace(edges, src=src, weight=weight).where(keep), shared_engine=True)
 
 
 def with_constraint(model: Model, src: Ints, dst: Ints, weight: Ints | int, kind: int) -> Model:

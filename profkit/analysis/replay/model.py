@@ -89,6 +89,9 @@ class Model:
     """A trace as a graph of constraints. ``dur`` is the length of each operation, ns; ``call`` the position of its
     outermost call among ``calls``, -1 without one; ``row`` its position in the whole work of the trace.
 
+    ``engine`` is the copy engine that an operation needs (one for each device and direction), -1 for none or for one
+    that was seen to run two copies at once; ``shared_engine`` says that copies of several streams may meet on one: then
+    it serves them as they become ready, in whatever order they were recorded.
     ``fixed`` operations are kept at their recorded start: they were submitted before what is replayed.
     """
 
@@ -99,6 +102,8 @@ class Model:
     fixed: Mask
     edges: Edges
     row: Ints
+    engine: Ints
+    shared_engine: bool
 
     @property
     def first_op(self) -> int:

@@ -86,7 +86,10 @@ def _periods(analysis: Analysis, replayed: Replayed, times: Times) -> Ints:
 
 
 def _compared(analysis: Analysis, step: Ints) -> Ints:
-    """Counted steps of the main kind that have a period, with work of their own and of the one before in the model."""
+    """Counted steps of the main kind, each behind another step of that kind, both with work in the model.
+
+    The period of a decode step behind a prefill is about the prefill, too.
+    """
     steps = analysis.steps
     if not len(steps) or not len(step):
         return np.zeros(0, np.int64)
@@ -94,7 +97,7 @@ def _compared(analysis: Analysis, step: Ints) -> Ints:
     present[step] = True
     rows = np.flatnonzero(analysis.counted_steps().mask & present[:-1])
     rows = rows[rows > 0]
-    return rows[present[rows - 1]]
+    return rows[present[rows - 1] & (steps.kind[rows] == steps.kind[rows - 1])]
 
 
 def _part(analysis: Analysis) -> tuple[Window | None, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.analysis.replay.engines import in_order_of, without_engines
 from profkit.analysis.replay.model import Model, Times
 from profkit.errors import ProfkitError
 from profkit.model import Array, Ints, Mask
@@ -20,8 +21,25 @@ def replay(model: Model) -> Times:
 
     Raises ProfkitError where constraints go round in a circle, which no recorded trace has.
     """
+    if not model.shared_engine:
+        return _solve(model, model.recorded())
+    # Copies become ready in another order than recorded: found without the engines, kept with them.
+    free = _solve(without_engines(model), model.recorded())
+    return _solve(in_order_of(model, free), _points(model, free))
+
+
+def _points(model: Model, times: Times) -> Ints:
+    out = np.empty(model.points, np.int64)
+    half = model.first_op
+    out[0:half:2], out[1:half:2] = times.call_start, times.call_end
+    out[half::2], out[half + 1 :: 2] = times.start, times.end
+    return out
+
+
+def _solve(model: Model, order: Ints) -> Times:
+    """``order`` are times of all points that no constraint contradicts: each point is found after what it waits for."""
     base, offset = _along_threads(model)
-    junctions, number = _junctions(model, base)
+    junctions, number = _junctions(model, base, order)
     time = _walk(model, base, offset, junctions, number)
     every = time[number[base]] + offset
     half = model.first_op
@@ -43,10 +61,9 @@ def _along_threads(model: Model) -> tuple[Ints, Ints]:
     return base, total - total[base]
 
 
-def _junctions(model: Model, base: Ints) -> tuple[Ints, Ints]:
+def _junctions(model: Model, base: Ints, recorded: Ints) -> tuple[Ints, Ints]:
     """(junctions in an order in which each comes after all that it waits for, the place of each point there)."""
     junctions = np.unique(base)
-    recorded = model.recorded()
     own = _own_edges(model, junctions)
     src = np.concatenate((base[model.edges.src], base[own[0]]))
     dst = np.concatenate((model.edges.dst, own[1]))

@@ -71,11 +71,11 @@ def how_far(model: Model) -> Trust:
     own = model.calls.own.copy()
     own[idle_waits] = np.minimum(own[idle_waits], PLAUSIBLE_NS)
     bare = replace(model, edges=replace(edges, weight=weight), calls=replace(model.calls, own=own))
-    recorded = solve(model).window
+    recorded = int(model.work.end.max() - model.work.start.min()) if len(model.work) else 0
     on_starts = int((long & (edges.dst >= model.first_op)).sum())
     return Trust(
         window_ns=recorded,
-        error_ns=recorded - solve(bare).window if long.any() or len(idle_waits) else 0,
+        error_ns=recorded - solve(bare).window,
         unexplained_ops=on_starts,
         unexplained_calls=int(long.sum()) - on_starts + len(idle_waits),
         unjoined=_unjoined(model),

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profkit.analysis.calls import ALLOCATOR, COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, SYNC
+from profkit.analysis.calls import ALLOCATOR, COPY, MEMSET, SYNC
 from profkit.analysis.replay.events import Records, recorded_events, streams_with_work
 from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.lags import previous_in
+from profkit.analysis.replay.launch_queue import full_queues
 from profkit.analysis.replay.polls import find_polls, last_ended
 from profkit.analysis.work import COPIES, Work
 from profkit.arrays import first_match, key_of, pack
@@ -24,9 +25,6 @@ SUBMIT_NS = 3_000
 """What a call takes by itself where no call of its name is seen that waits for nothing: the order of a submission."""
 WAKE_NS = 4_000
 """From the end of device work to the return of a synchronisation, where a trace has none that waited."""
-QUEUE_DEPTH = 256
-"""A launch call can wait for room in the launch queue (1,024 entries) only when at least so many are outstanding."""
-SLOW_LAUNCH_NS = 20_000
 STAGED_BYTES = 64 * 1024
 """Up to so many bytes of pageable memory are copied into the command itself, whatever the stream does."""
 SKEW_NS = 10_000
@@ -63,7 +61,7 @@ def wait_edges(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Call
     since = np.where(at_start, work.start[op], work.end[op]) if len(work) else op
     src = 2 * len(calls) + 2 * op + ~at_start
     kind = np.full(len(op), WAIT, np.int8)
-    queue = _queue(trace, calls, work, call)
+    queue = full_queues(calls, work, call)
     polls, calls = find_polls(trace, calls, work, submitted)
     call_of = np.concatenate((call_of, queue[0], polls[0]))
     src = np.concatenate((src, queue[1], 2 * len(calls) + 2 * polls[1] + 1))
@@ -286,36 +284,3 @@ def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs
     still = work.end[op] > calls.end[call_of] + SKEW_NS if len(op) else np.zeros(0, bool)
     drains = ~np.isin(name[call_of], name[call_of[still]]) & (work.end[op] <= calls.end[call_of])
     return _Pairs(call_of[drains], op[drains], np.zeros(int(drains.sum()), bool))
-
-
-def _queue(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Ints, Ints, Ints]:
-    """(calls, point that each waited for, its time): launch calls that found the queue of their device full."""
-    none = np.zeros(0, np.int64)
-    op = np.flatnonzero(call >= 0)
-    if not len(op):
-        return none, none, none
-    is_launch = np.isin(calls.kind[call[op]], (LAUNCH, GRAPH_LAUNCH))
-    op = op[is_launch]
-    length = (calls.end - calls.start)[call[op]]
-    usual = int(np.median(length)) if len(op) else 0
-    parts = []
-    for device in np.unique(work.device[op]).tolist():
-        every = np.flatnonzero((work.device == device) & (call >= 0))
-        order = every[np.argsort(calls.start[call[every]], kind="stable")]
-        place = np.empty(len(work), np.int64)
-        place[order] = np.arange(len(order))
-        mine = op[(work.device[op] == device)]
-        mine = mine[(calls.end - calls.start)[call[mine]] > max(SLOW_LAUNCH_NS, 4 * usual)]
-        starts, ends = np.sort(work.start[every]), np.sort(work.end[every])
-        at = calls.end[call[mine]]
-        begun = np.searchsorted(starts, at, side="right")
-        deep = (begun > 0) & (place[mine] - begun >= QUEUE_DEPTH)
-        mine, at, begun = mine[deep], at[deep], begun[deep]
-        done = np.searchsorted(ends, at, side="right")
-        by_start = every[np.argsort(work.start[every], kind="stable")][np.maximum(begun - 1, 0)]
-        by_end = every[np.argsort(work.end[every], kind="stable")][np.maximum(done - 1, 0)]
-        ended = (done > 0) & (work.end[by_end] >= work.start[by_start])
-        which = np.where(ended, by_end, by_start)
-        since = np.where(ended, work.end[by_end], work.start[by_start])
-        parts.append((call[mine], 2 * len(calls) + 2 * which + ended, since))
-    return tuple(np.concatenate([p[k] for p in parts]) if parts else none for k in range(3))  # type: ignore[return-value]
