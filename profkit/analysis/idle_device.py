@@ -1,10 +1,10 @@
 """Why a device did nothing although the call had returned: it had its work and was not there yet.
 
-``event_wait`` until the operation ended that an event made the stream wait for. Only an operation of another device can
-be that: one of the same device would keep it busy; for the same reason the rule that the legacy default stream and the
-blocking streams of its device wait for each other makes no idle time. Then ``graph_startup`` before the first
-operations of a graph launch, and ``launch_latency`` before others, as long as they are short enough to be that; else
-``unknown``: something held the device that this capture does not show.
+``event_wait`` while an operation of another stream held it: through an event, or because one of the two streams is the
+legacy default stream. One of another device makes the device wait for as long as it takes; one of the same device keeps
+it busy meanwhile, and only what the device takes from the one to the other is left. Then ``graph_startup`` before the
+first operations of a graph launch, and ``launch_latency`` before others, as long as they are short enough to be that;
+else ``unknown``: something held the device that this capture does not show.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeviceDelays:
     def pieces(self, late: Array) -> tuple[Array, Ints, Ints, Array]:
         """(gap, start, end, cause) of the pieces of some late gaps, in order within each; causes as CODES."""
         row, start, end = self._gaps.row[late], self._gaps.until[late], self._gaps.end[late]
-        until = np.clip(self._awaited.ends(row, end), start, end)
+        until = np.clip(self._awaited.held_until(row, end), start, end)
         left = end - until
         cause = np.full(len(left), CODES["unknown"], np.int8)
         cause[left <= self._limit] = CODES["launch_latency"]
