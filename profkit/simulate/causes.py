@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from profkit.simulate.device import Device, Op
+from profkit.simulate.device import Device
+from profkit.simulate.ops import Op
 
 if TYPE_CHECKING:
     from profkit.simulate.host import Host
@@ -136,20 +138,19 @@ class IdleLog:
             for host in device.simulation.hosts:
                 host.log.prune(min(idle_from, start))
 
-    def rows(self, devices: list[Device], window: tuple[int, int]) -> list[tuple[int, int, int, str]]:
+    def rows(self, devices: list[Device], window: tuple[int, int]) -> Iterator[tuple[int, int, int, str]]:
         """(device, start, end, cause) of all idle time in the window, in order, of devices that did anything."""
-        out = []
         for device in devices:
             if device.last_end < 0:
                 continue
-            whole = Pieces()
-            whole.add(window[0], device.first_start, STARTUP)
-            inner = self._devices.get(device.ordinal, Pieces())
+            number = device.ordinal
+            if window[0] < device.first_start:
+                yield number, window[0], device.first_start, STARTUP
+            inner = self._devices.get(number, Pieces())
             for piece in zip(inner.starts, inner.ends, inner.causes, strict=True):
-                whole.add(*piece)
-            whole.add(device.last_end, window[1], TAIL)
-            out += [(device.ordinal, *piece) for piece in zip(whole.starts, whole.ends, whole.causes, strict=True)]
-        return out
+                yield (number, *piece)
+            if device.last_end < window[1]:
+                yield number, device.last_end, window[1], TAIL
 
 
 def explain(start: int, end: int, op: Op) -> list[Piece]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.errors import ProfkitError
 from profkit.simulate.causes import GIL, OFF_CPU, OS_WAIT
-from profkit.simulate.device import COLLECTIVE, KERNEL, Device, GraphRun, Op
+from profkit.simulate.device import Device
 from profkit.simulate.hardware import Hardware
+from profkit.simulate.ops import COLLECTIVE, KERNEL, GraphRun, Op
 
 if TYPE_CHECKING:
     from profkit.simulate.causes import IdleLog

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from profkit.simulate import cuda, memory
+from profkit.simulate import cuda, events, graphs, memory
 from profkit.simulate.chance import Chance
-from profkit.simulate.device import GraphRun, Kernel, Stream
 from profkit.simulate.host import Host, Instruction
+from profkit.simulate.ops import GraphRun, Kernel, Stream
 from profkit.simulate.plan import World
 
 _FACTORS = 4096
@@ -117,9 +116,9 @@ class Engine:
             self.kernels = change[1](change[0], self.kernels)
         self.pdl = False
         """Matrix products are launched as programmatic dependents."""
-        self.graph: cuda.Graph | None = None
+        self.graph: graphs.Graph | None = None
         self.whole = False
-        self._tokens = [cuda.Event(), cuda.Event()]
+        self._tokens = [events.Event(), events.Event()]
         self._work = world.chance.child(f"{host.name}/{host.process.pid}").stream("work")
         self._work_factors = [int(self._work.lognormvariate(0.0, 0.12) * 1024) for _ in range(_FACTORS)]
 
@@ -189,17 +188,17 @@ class Engine:
         """Launch the graph of a forward pass."""
         assert self.graph is not None
         durs = self.model.durs(self.kernels, step)
-        yield cuda.launch_graph(self.stream, self.graph, durs, self.own(4 * self.dispatch_ns, step, 7))
+        yield graphs.launch_graph(self.stream, self.graph, durs, self.own(4 * self.dispatch_ns, step, 7))
 
     def capture(self) -> Iterator[Instruction]:
         """Capture the forward pass and instantiate it."""
         stream = self.stream
-        yield cuda.begin_capture(stream, self.dispatch_ns)
+        yield graphs.begin_capture(stream, self.dispatch_ns)
         for work in self.kernels:
             yield cuda.launch(stream, work.kernel, work.dur, self.dispatch_ns // 2)
-        yield cuda.end_capture(stream)
+        yield graphs.end_capture(stream)
         graph = self.host.value
-        yield cuda.instantiate(graph, self.whole, self.dispatch_ns)
+        yield graphs.instantiate(graph, self.whole, self.dispatch_ns)
         self.graph = graph
 
     def forward(self, step: int) -> Iterator[Instruction]:
@@ -269,17 +268,17 @@ class Engine:
         else:
             yield from self.readback(step)
 
-    def readback(self, step: int, wait: Any = cuda.synchronize_event) -> Iterator[Instruction]:
+    def readback(self, step: int) -> Iterator[Instruction]:
         """Copy this step's tokens into pinned memory and wait for those of the step before."""
         event, before = self._tokens[step & 1], self._tokens[1 - (step & 1)]
         yield memory.copy_async(self.stream, memory.D2H, 8 * self.batch, after=self.own(self.dispatch_ns, step, 20))
-        yield cuda.record_event(self.stream, event)
+        yield events.record_event(self.stream, event)
         if step:
-            yield wait(before)
+            yield events.synchronize_event(before)
 
     def finish(self) -> Iterator[Instruction]:
         """Wait for the last step."""
-        yield cuda.synchronize_stream(self.stream, self.dispatch_ns)
+        yield events.synchronize_stream(self.stream, self.dispatch_ns)
 
     def decode(self, steps: int, first: int = 0) -> Iterator[Instruction]:
         """Several decoding steps, and what comes before the first."""

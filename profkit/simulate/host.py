@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.simulate import causes
 from profkit.simulate.causes import HostLog
-from profkit.simulate.device import NEVER, NULL, Device, Stream
+from profkit.simulate.device import Device
+from profkit.simulate.ops import NEVER, NULL, Stream
 from profkit.stages import DOMAIN
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Process:
         """Calls up to this correlation id are not in the trace: it began later."""
 
     def stream(self, kind: str, number: int = 0) -> Stream:
-        made = self.device.stream(number or 13 + len(self.streams), kind)
+        made = Stream(self.device, number or 13 + len(self.streams), kind)
         self.streams.append(made)
         return made
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from profkit.simulate.core import Simulation
-from profkit.simulate.device import Op
 from profkit.simulate.host import MARK, Host, Process
 from profkit.simulate.memory import D2D, D2H, H2D, P2P
 from profkit.simulate.nsys_file import SIMULATED, UTC_NS
+from profkit.simulate.ops import Op
 from profkit.stages import DOMAIN, PREFIX
 
 _DIRECTIONS = {H2D: "HtoD", D2H: "DtoH", D2D: "DtoD", P2P: "PtoP"}

@@ -7,10 +7,10 @@ lies, on its size and on the call. Kinds of memory are the codes of an nsys expo
 from __future__ import annotations
 
 from profkit.simulate import causes
-from profkit.simulate.cuda import outstanding, wait_for
-from profkit.simulate.device import COPY_IN, COPY_OUT, MEMSET, Copy, Op, Stream, Waiter
+from profkit.simulate.events import behind, outstanding, wait_for
 from profkit.simulate.hardware import SMALL_COPY_BYTES, STAGING_BUFFERS, Hardware
 from profkit.simulate.host import Host, Instruction
+from profkit.simulate.ops import COPY_IN, COPY_OUT, MEMSET, Copy, Op, Stream, Waiter
 
 PAGEABLE, PINNED, DEVICE = 0, 1, 2
 H2D, D2H, D2D, P2P = 1, 2, 8, 10
@@ -131,7 +131,7 @@ def _upload_staged(host: Host, stream: Stream, row: Copy, synchronous: bool) -> 
         if len(chunks) <= STAGING_BUFFERS:
             give_back(begin + sum(_staging_ns(size, hardware) for size in chunks))
 
-    waited = outstanding([stream])
+    waited = outstanding(behind(host, stream))
     wait_for(waited, stage, start)
 
 

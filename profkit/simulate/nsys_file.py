@@ -11,8 +11,9 @@ from typing import Any
 from profkit.schema import STAGES
 from profkit.simulate import nsys_schema
 from profkit.simulate.core import Simulation
-from profkit.simulate.device import BLOCKING, NON_BLOCKING, NULL, Device
+from profkit.simulate.device import Device
 from profkit.simulate.host import MARK, PUSH_POP, START_END, Host, Process
+from profkit.simulate.ops import BLOCKING, NON_BLOCKING, NULL
 
 SIMULATED = "SIMULATED"
 _HARDWARE_ID = 1 << 48

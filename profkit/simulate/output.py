@@ -15,10 +15,11 @@ from typing import Any
 from profkit import text
 from profkit.errors import ProfkitError, UsageError
 from profkit.simulate.causes import IdleLog
+from profkit.simulate.device import Device
 from profkit.simulate.kineto_file import KinetoFiles, rank_paths
 from profkit.simulate.nsys_file import NsysFile
 from profkit.simulate.records import Recorder
-from profkit.simulate.run import Plan, Times, build, faults, run, scenarios, truth
+from profkit.simulate.run import Plan, Times, build, faults, run, scenarios, truth_head
 
 
 def listing() -> str:
@@ -55,10 +56,20 @@ def write_run(plan: Plan, output: Path, truth_file: Path | None = None, kineto: 
         file.finish(world.simulation, facts, "Graph" if plan.scenario.whole_graphs else "Node")
         if kineto is not None:
             files.finish(world.simulation)
-        if truth_file is not None:
-            path = stack.enter_context(_new_file(truth_file))
-            path.write_text(json.dumps(truth(plan, world, times), allow_nan=False) + "\n", "utf-8")
+        if truth_file is not None and idle is not None:
+            _write_truth(stack.enter_context(_new_file(truth_file)), plan, times, idle, world.simulation.devices)
     return _remarks(plan, counts, times)
+
+
+def _write_truth(path: Path, plan: Plan, times: Times, idle: IdleLog, devices: list[Device]) -> None:
+    """The truth as JSON, the idle time last and a piece a line: there may be millions."""
+    head = json.dumps(truth_head(plan, times), allow_nan=False)
+    keys = ("device", "start_ns", "end_ns", "cause")
+    with path.open("w", encoding="utf-8") as file:
+        file.write(head[:-1] + ', "idle": [')
+        for i, row in enumerate(idle.rows(devices, times.window)):
+            file.write((",\n" if i else "\n") + json.dumps(dict(zip(keys, row, strict=True))))
+        file.write("\n]}\n")
 
 
 def _remarks(plan: Plan, counts: Counter[str], times: Times) -> list[str]:

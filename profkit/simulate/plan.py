@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from profkit.simulate.chance import Chance
 from profkit.simulate.core import Simulation
-from profkit.simulate.device import Meeting
 from profkit.simulate.hardware import Hardware
 from profkit.simulate.host import Host, Instruction, Process
+from profkit.simulate.ops import Meeting
 
 if TYPE_CHECKING:
     from profkit.simulate.engine import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from profkit.simulate.device import GraphRun, Op
+from profkit.simulate.ops import GraphRun, Op
 
 BATCH = 20_000
 TABLES = (

@@ -210,11 +210,8 @@ def prices(plan: Plan, times: Times) -> list[dict[str, Any]]:
     return out
 
 
-def truth(plan: Plan, world: World, times: Times) -> dict[str, Any]:
-    """The content of a truth file; ``world`` has run with an IdleLog."""
-    idle = world.simulation.idle
-    assert idle is not None
-    rows = idle.rows(world.simulation.devices, times.window)
+def truth_head(plan: Plan, times: Times) -> dict[str, Any]:
+    """The content of a truth file, all but its idle time."""
     return {
         "schema": "profkit.simulate/1",
         "profkit_version": version("profkit"),
@@ -224,6 +221,5 @@ def truth(plan: Plan, world: World, times: Times) -> dict[str, Any]:
         "steps": plan.steps,
         "window_ns": times.window_ns,
         "step_ns": times.step_ns if times.step_ns >= 0 else None,
-        "idle": [dict(zip(("device", "start_ns", "end_ns", "cause"), row, strict=True)) for row in rows],
         "faults": prices(plan, times),
     }

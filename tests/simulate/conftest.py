@@ -8,9 +8,9 @@ import pytest
 
 from profkit.simulate.causes import IdleLog
 from profkit.simulate.core import Simulation
-from profkit.simulate.device import Kernel, Op
 from profkit.simulate.hardware import Hardware
 from profkit.simulate.host import Host, Instruction, Process
+from profkit.simulate.ops import Kernel, Op
 from profkit.simulate.records import Recorder
 
 COSTS = {
@@ -90,7 +90,7 @@ class Bench:
 
     def idle(self) -> list[tuple[int, int, int, str]]:
         assert self.simulation.idle is not None
-        return self.simulation.idle.rows(self.simulation.devices, self.simulation.window())
+        return list(self.simulation.idle.rows(self.simulation.devices, self.simulation.window()))
 
 
 def make_bench(**changes: int) -> Bench:

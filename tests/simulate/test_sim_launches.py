@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from profkit.errors import ProfkitError
-from profkit.simulate import cuda
-from profkit.simulate.device import BLOCKING, NON_BLOCKING, Kernel, Meeting
+from profkit.simulate import cuda, graphs
 from profkit.simulate.host import Host, Instruction, Process, Queue
+from profkit.simulate.ops import BLOCKING, NON_BLOCKING, Kernel, Meeting
 
 
 def test_a_kernel_starts_when_its_launch_has_arrived(bench: Any, kernel: Kernel) -> None:
@@ -135,16 +135,28 @@ def test_a_non_blocking_stream_does_not_know_the_null_stream(bench: Any, kernel:
     assert bench.times() == [(5_000, 55_000), (9_000, 19_000)]
 
 
+def test_the_rule_of_the_null_stream_holds_inside_of_a_process(bench: Any, kernel: Kernel) -> None:
+    half = replace(kernel, share=50)
+    other = Host(Process(bench.simulation, bench.process.device, 200), 200, "other")
+
+    def program(host: Host, stream: Any) -> Iterator[Instruction]:
+        yield cuda.launch(stream, half, 10_000)
+
+    blocking = other.process.stream(BLOCKING)
+    bench.run(program(bench.host, bench.stream), (other, program(other, blocking)))
+    assert bench.times() == [(5_000, 15_000), (5_000, 15_000)]
+
+
 def test_a_graph_launch_is_one_call_and_one_start_up_for_all_nodes(bench: Any, kernel: Kernel) -> None:
     def program() -> Iterator[Instruction]:
-        yield cuda.begin_capture(bench.stream)
+        yield graphs.begin_capture(bench.stream)
         for dur in (5_000, 3_000):
             yield cuda.launch(bench.stream, kernel, dur)
-        yield cuda.end_capture(bench.stream)
+        yield graphs.end_capture(bench.stream)
         graph = bench.host.value
-        yield cuda.instantiate(graph)
-        yield cuda.launch_graph(bench.stream, graph)
-        yield cuda.launch_graph(bench.stream, graph, [1_000, 1_000], after=30_000)
+        yield graphs.instantiate(graph)
+        yield graphs.launch_graph(bench.stream, graph)
+        yield graphs.launch_graph(bench.stream, graph, [1_000, 1_000], after=30_000)
 
     bench.run(program())
     assert bench.calls() == [
@@ -171,13 +183,13 @@ def test_a_graph_launch_is_one_call_and_one_start_up_for_all_nodes(bench: Any, k
 
 def test_a_graph_recorded_as_one_piece_is_one_row_without_kernels(bench: Any, kernel: Kernel) -> None:
     def program() -> Iterator[Instruction]:
-        yield cuda.begin_capture(bench.stream)
+        yield graphs.begin_capture(bench.stream)
         for _ in range(2):
             yield cuda.launch(bench.stream, kernel, 4_000)
-        yield cuda.end_capture(bench.stream)
+        yield graphs.end_capture(bench.stream)
         graph = bench.host.value
-        yield cuda.instantiate(graph, whole=True)
-        yield cuda.launch_graph(bench.stream, graph)
+        yield graphs.instantiate(graph, whole=True)
+        yield graphs.launch_graph(bench.stream, graph)
 
     bench.run(program())
     ((start, end, op, run),) = bench.rows["graphs"]
@@ -241,7 +253,7 @@ def test_a_program_that_waits_for_ever_is_one_clear_line(bench: Any) -> None:
 
 
 def test_a_launch_without_its_cost_takes_no_time_of_host_or_device(bench: Any, kernel: Kernel) -> None:
-    from profkit.simulate.device import GraphRun
+    from profkit.simulate.ops import GraphRun
 
     def program() -> Iterator[Instruction]:
         chain = GraphRun(0, 0, -1, False)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from profkit.simulate import cuda, memory
-from profkit.simulate.device import NON_BLOCKING, Kernel
 from profkit.simulate.host import Instruction
+from profkit.simulate.ops import NON_BLOCKING, Kernel
 
 MB = 1_000_000
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from profkit.simulate import cuda
+from profkit.simulate import cuda, events
 from profkit.simulate.causes import GIL, OFF_CPU
-from profkit.simulate.device import NON_BLOCKING, Kernel
 from profkit.simulate.host import Instruction
+from profkit.simulate.ops import BLOCKING, NON_BLOCKING, Kernel
 
 
 def syncs(bench: Any) -> list[tuple[int, int, int, int]]:
@@ -17,8 +17,8 @@ def syncs(bench: Any) -> list[tuple[int, int, int, int]]:
 def test_a_stream_synchronisation_ends_after_the_last_work_and_the_wake_up(bench: Any, kernel: Kernel) -> None:
     def program() -> Iterator[Instruction]:
         yield cuda.launch(bench.stream, kernel, 50_000)
-        yield cuda.synchronize_stream(bench.stream)
-        yield cuda.synchronize_stream(bench.stream)
+        yield events.synchronize_stream(bench.stream)
+        yield events.synchronize_stream(bench.stream)
         yield cuda.launch(bench.stream, kernel, 1_000)
 
     bench.run(program())
@@ -44,8 +44,8 @@ def test_a_device_synchronisation_waits_for_all_streams_and_a_stream_one_for_its
     def program() -> Iterator[Instruction]:
         yield cuda.launch(bench.stream, small, 20_000)
         yield cuda.launch(side, small, 90_000)
-        yield cuda.synchronize_stream(bench.stream)
-        yield cuda.synchronize_device()
+        yield events.synchronize_stream(bench.stream)
+        yield events.synchronize_device()
 
     bench.run(program())
     assert bench.calls()[2:] == [
@@ -54,15 +54,28 @@ def test_a_device_synchronisation_waits_for_all_streams_and_a_stream_one_for_its
     ]
 
 
+def test_a_synchronisation_of_the_null_stream_waits_for_blocking_streams_too(bench: Any, kernel: Kernel) -> None:
+    blocking, apart = bench.process.stream(BLOCKING), bench.process.stream(NON_BLOCKING)
+    small = Kernel("small", "small", share=10)
+
+    def program() -> Iterator[Instruction]:
+        yield cuda.launch(blocking, small, 20_000)
+        yield cuda.launch(apart, small, 90_000)
+        yield events.synchronize_stream(bench.stream)
+
+    bench.run(program())
+    assert bench.calls()[2] == ("cudaStreamSynchronize", 8_000, 25_500)
+
+
 def test_an_event_stands_for_what_was_before_its_record(bench: Any, kernel: Kernel) -> None:
-    event = cuda.Event()
+    event = events.Event()
 
     def program() -> Iterator[Instruction]:
         yield cuda.launch(bench.stream, kernel, 30_000)
-        yield cuda.record_event(bench.stream, event)
+        yield events.record_event(bench.stream, event)
         yield cuda.launch(bench.stream, kernel, 500_000)
-        yield cuda.synchronize_event(event)
-        yield cuda.query_event(event)
+        yield events.synchronize_event(event)
+        yield events.query_event(event)
 
     bench.run(program())
     assert bench.calls()[3] == ("cudaEventSynchronize", 10_000, 35_500)
@@ -73,12 +86,12 @@ def test_an_event_stands_for_what_was_before_its_record(bench: Any, kernel: Kern
 
 def test_a_stream_waits_for_an_event_of_another_one(bench: Any, kernel: Kernel) -> None:
     side = bench.process.stream(NON_BLOCKING)
-    event = cuda.Event()
+    event = events.Event()
 
     def program() -> Iterator[Instruction]:
         yield cuda.launch(side, kernel, 60_000)
-        yield cuda.record_event(side, event)
-        yield cuda.wait_event(bench.stream, event)
+        yield events.record_event(side, event)
+        yield events.wait_event(bench.stream, event)
         yield cuda.launch(bench.stream, kernel, 5_000)
         yield cuda.launch(bench.stream, kernel, 5_000)
 
@@ -90,12 +103,12 @@ def test_a_stream_waits_for_an_event_of_another_one(bench: Any, kernel: Kernel) 
 
 def test_an_event_that_has_happened_holds_nothing(bench: Any, kernel: Kernel) -> None:
     side = bench.process.stream(NON_BLOCKING)
-    event = cuda.Event()
+    event = events.Event()
 
     def program() -> Iterator[Instruction]:
         yield cuda.launch(side, kernel, 1_000)
-        yield cuda.record_event(side, event)
-        yield cuda.wait_event(bench.stream, event, after=50_000)
+        yield events.record_event(side, event)
+        yield events.wait_event(bench.stream, event, after=50_000)
         yield cuda.launch(bench.stream, kernel, 5_000)
 
     bench.run(program())
@@ -105,13 +118,13 @@ def test_an_event_that_has_happened_holds_nothing(bench: Any, kernel: Kernel) ->
 
 
 def test_a_poll_sees_the_event_at_its_next_question(bench: Any, kernel: Kernel) -> None:
-    event = cuda.Event()
+    event = events.Event()
 
     def program() -> Iterator[Instruction]:
         yield cuda.launch(bench.stream, kernel, 20_000)
-        yield cuda.record_event(bench.stream, event)
+        yield events.record_event(bench.stream, event)
         while True:
-            yield cuda.query_event(event)
+            yield events.query_event(event)
             if bench.host.value:
                 return
             yield bench.host.os_wait(10_000, "clock_nanosleep")

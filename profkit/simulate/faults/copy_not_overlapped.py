@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profkit.simulate import cuda, memory
-from profkit.simulate.device import NON_BLOCKING, Stream
+from profkit.simulate import events, memory
 from profkit.simulate.engine import Engine
 from profkit.simulate.host import Instruction
+from profkit.simulate.ops import NON_BLOCKING, Stream
 from profkit.simulate.plan import Fault, Planted
 
 
@@ -20,15 +20,15 @@ def upload(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]
     if side is None:
         side = planted.state[engine] = engine.host.process.stream(NON_BLOCKING)
         yield from _ahead(planted, engine, side, size)
-    yield cuda.wait_event(engine.stream, planted.state[side], 1_000)
+    yield events.wait_event(engine.stream, planted.state[side], 1_000)
     yield from _ahead(planted, engine, side, size)
 
 
 def _ahead(planted: Planted, engine: Engine, side: Stream, size: int) -> Iterator[Instruction]:
     """Copy what the next step needs; the event says when it is there."""
-    planted.state[side] = cuda.Event()
+    planted.state[side] = events.Event()
     yield memory.copy_async(side, memory.H2D, size, after=2_000)
-    yield cuda.record_event(side, planted.state[side])
+    yield events.record_event(side, planted.state[side])
 
 
 FAULT = Fault(

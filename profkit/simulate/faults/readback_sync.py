@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profkit.simulate import cuda, memory
+from profkit.simulate import events, memory
 from profkit.simulate.engine import Engine
 from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
@@ -15,7 +15,7 @@ def read(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
         yield from engine.readback(step)
     elif not planted.free:
         yield memory.copy_async(engine.stream, memory.D2H, 8 * engine.batch, memory.PAGEABLE, after=3_000)
-        yield cuda.synchronize_stream(engine.stream, 500)
+        yield events.synchronize_stream(engine.stream, 500)
 
 
 FAULT = Fault(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profkit.simulate import cuda
+from profkit.simulate import events
 from profkit.simulate.engine import Engine
 from profkit.simulate.host import Instruction
 from profkit.simulate.plan import Fault, Planted
@@ -24,9 +24,9 @@ def synchronize(planted: Planted, engine: Engine, step: int) -> Iterator[Instruc
     if planted.fixed:
         return
     if planted.chance.happens("whole device", 0.5):
-        yield cuda.synchronize_device(1_500)
+        yield events.synchronize_device(1_500)
     else:
-        yield cuda.synchronize_stream(engine.stream, 1_500)
+        yield events.synchronize_stream(engine.stream, 1_500)
 
 
 FAULT = Fault(

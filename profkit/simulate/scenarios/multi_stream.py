@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from profkit.simulate import cuda
-from profkit.simulate.device import BLOCKING, NON_BLOCKING, Kernel, Stream
+from profkit.simulate import cuda, events
 from profkit.simulate.engine import STEP_POINTS, Engine, Work
 from profkit.simulate.host import Instruction
+from profkit.simulate.ops import BLOCKING, NON_BLOCKING, Kernel, Stream
 from profkit.simulate.plan import Scenario, World
 from profkit.simulate.scenarios._common import eager_engine
 
@@ -22,7 +22,7 @@ class ManyStreams(Engine):
     beside: Stream
 
     def forward(self, step: int) -> Iterator[Instruction]:
-        joined = cuda.Event()
+        joined = events.Event()
         every = 3
         durs = self.model.durs(self.kernels, step)
         for i, (work, dur) in enumerate(zip(self.kernels, durs, strict=True)):
@@ -33,8 +33,8 @@ class ManyStreams(Engine):
                 yield cuda.launch(self.beside, _SIDE, dur * 2, self.own(self.dispatch_ns, step, 30))
             if last and self.world.has("layer"):
                 yield from self.world.point("layer", self, step)
-        yield cuda.record_event(self.beside, joined, 500)
-        yield cuda.wait_event(self.stream, joined, 500)
+        yield events.record_event(self.beside, joined, 500)
+        yield events.wait_event(self.stream, joined, 500)
 
 
 def build(world: World) -> None:
@@ -56,7 +56,7 @@ def narrowed(work: Work) -> Work:
 
 def program(engine: Engine) -> Iterator[Instruction]:
     yield from engine.decode(engine.world.steps)
-    yield cuda.synchronize_device(2_000)
+    yield events.synchronize_device(2_000)
 
 
 SCENARIO = Scenario(

@@ -19,7 +19,7 @@ def build(world: World) -> None:
 class RunningAhead(Engine):
     """It never reads its tokens: they stay on the device."""
 
-    def readback(self, step: int, wait: object = None) -> Iterator[Instruction]:
+    def readback(self, step: int) -> Iterator[Instruction]:
         return iter(())
 
 
