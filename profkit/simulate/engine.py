@@ -215,40 +215,56 @@ class Engine:
 
     def decode_step(self, step: int) -> Iterator[Instruction]:
         """One decoding step."""
-        host, world = self.host, self.world
-        host.begin_step("decode")
+        self.host.begin_step("decode")
         with self.annotation(f"execute_context_0(0)_generation_{self.batch}({self.batch})"):
-            if self.schedule_ns:
-                with self.stage("schedule", self.batch):
-                    yield host.work(self.own(self.schedule_ns, step, 1))
-            yield from world.point("schedule", self, step)
-            with self.stage("decode", self.batch), self.annotation("gpu_model_runner: forward"):
-                yield from self.inputs(step)
-                yield from self.forward(step)
-                yield from world.point("after_forward", self, step)
-                with self.stage("sample", self.batch):
-                    yield from self.sample(step)
-        with self.stage("detokenize", self.batch):
-            yield host.work(self.own(self.detokenize_ns, step, 2))
-        yield from world.point("step_end", self, step)
+            yield from self._schedule(step)
+            yield from self._decode(step)
+        yield from self._deliver(step)
 
-    def prefill_step(self, step: int, tokens: int, before: str = "schedule") -> Iterator[Instruction]:
-        """A step for one prompt: kernels as many times as long as it has more tokens than a decoding step has work."""
-        host = self.host
-        host.begin_step("prefill")
+    def prefill_step(self, step: int, tokens: int) -> Iterator[Instruction]:
+        """A step for one new prompt."""
+        self.host.begin_step("prefill")
         with self.annotation(f"execute_context_1({tokens})_generation_0(0)"):
-            with self.stage(before, tokens if before == "tokenize" else 1):
-                yield host.work(self.own(self.schedule_ns, step, 1))
-            with self.stage("prefill", tokens), self.annotation("gpu_model_runner: forward"):
-                with self.stage("h2d", 8 * tokens):
-                    after = self.own(self.dispatch_ns, step, 3)
-                    yield memory.copy_async(self.stream, memory.H2D, 8 * tokens, after=after)
-                yield from self.eager(step, factor=1 + tokens / 512)
-                with self.stage("sample", 1):
-                    sampling = self.model.sampling
-                    for i, (work, dur) in enumerate(zip(sampling, self.model.durs(sampling, step), strict=True)):
-                        yield cuda.launch(self.stream, work.kernel, dur, self.own(self.dispatch_ns, step, 10 + i))
-                    yield from self.readback(step)
+            yield from self._schedule(step)
+            yield from self._prefill(step, tokens)
+
+    def mixed_step(self, step: int, tokens: int) -> Iterator[Instruction]:
+        """A step for one new prompt and for all sequences that are being decoded."""
+        self.host.begin_step("mixed")
+        with self.annotation(f"execute_context_1({tokens})_generation_{self.batch}({self.batch})"):
+            yield from self._schedule(step)
+            yield from self._prefill(step, tokens)
+            yield from self._decode(step)
+        yield from self._deliver(step)
+
+    def _schedule(self, step: int) -> Iterator[Instruction]:
+        if self.schedule_ns:
+            with self.stage("schedule", self.batch):
+                yield self.host.work(self.own(self.schedule_ns, step, 1))
+        yield from self.world.point("schedule", self, step)
+
+    def _decode(self, step: int) -> Iterator[Instruction]:
+        with self.stage("decode", self.batch), self.annotation("gpu_model_runner: forward"):
+            yield from self.inputs(step)
+            yield from self.forward(step)
+            yield from self.world.point("after_forward", self, step)
+            with self.stage("sample", self.batch):
+                yield from self.sample(step)
+
+    def _deliver(self, step: int) -> Iterator[Instruction]:
+        with self.stage("detokenize", self.batch):
+            yield self.host.work(self.own(self.detokenize_ns, step, 2))
+        yield from self.world.point("step_end", self, step)
+
+    def _prefill(self, step: int, tokens: int) -> Iterator[Instruction]:
+        """The kernels of a decoding step, longer as there are more tokens."""
+        with self.stage("prefill", tokens), self.annotation("gpu_model_runner: forward"):
+            with self.stage("h2d", 8 * tokens):
+                yield memory.copy_async(self.stream, memory.H2D, 8 * tokens, after=self.own(self.dispatch_ns, step, 3))
+            yield from self.eager(step, factor=1 + tokens / 512)
+            with self.stage("sample", 1):
+                yield from self._sampling_kernels(step)
+                yield from self.readback(step)
 
     def inputs(self, step: int) -> Iterator[Instruction]:
         """Upload positions and block tables: a few bytes from pinned memory."""
@@ -258,15 +274,18 @@ class Engine:
 
     def sample(self, step: int) -> Iterator[Instruction]:
         """Sample on the device and bring the tokens to the host."""
-        sampling = self.model.sampling
-        for i, (work, dur) in enumerate(zip(sampling, self.model.durs(sampling, step), strict=True)):
-            yield cuda.launch(self.stream, work.kernel, dur, self.own(self.dispatch_ns, step, 10 + i))
+        yield from self._sampling_kernels(step)
         yield from self.world.point("sample", self, step)
         change = self.world.instead("readback")
         if change is not None:
             yield from change[1](change[0], self, step)
         else:
             yield from self.readback(step)
+
+    def _sampling_kernels(self, step: int) -> Iterator[Instruction]:
+        sampling = self.model.sampling
+        for i, (work, dur) in enumerate(zip(sampling, self.model.durs(sampling, step), strict=True)):
+            yield cuda.launch(self.stream, work.kernel, dur, self.own(self.dispatch_ns, step, 10 + i))
 
     def readback(self, step: int) -> Iterator[Instruction]:
         """Copy this step's tokens into pinned memory and wait for those of the step before."""

@@ -63,7 +63,7 @@ def tokenize(host: Host, engine: Engine, requests: list[Request], ready: Queue) 
 
 
 def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
-    """Steps until all requests are answered: a prefill for a new one, decoding for all that run.
+    """Steps until all requests are answered: a prefill for a new one, decoding for all that run, or both in one step.
 
     The tokens of a step are known to the host at the end of the next one.
     """
@@ -71,6 +71,7 @@ def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
     running: list[Request] = []
     unread: list[Request] = []
     yield from engine.begin()
+    mixes = engine.world.chance.happens("mixed steps", 0.4)
     left = count
     step = 0
     while left:
@@ -78,14 +79,17 @@ def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
         if len(running) < _MOST_RUNNING:
             yield host.get(ready) if not running else host.try_get(ready)
             new = host.value
-        if new is not None:
-            running.append(new)
-            yield from engine.prefill_step(step, new.prompt_tokens)
-        else:
-            engine.batch = len(running)
+        decoding = list(running) if new is None or mixes else []
+        engine.batch = max(len(decoding), 1)
+        if new is None:
             yield from engine.decode_step(step)
+        elif decoding:
+            yield from engine.mixed_step(step, new.prompt_tokens)
+        else:
+            yield from engine.prefill_step(step, new.prompt_tokens)
         deliver(engine, unread)
-        unread = [new] if new is not None else list(running)
+        unread = decoding + ([new] if new is not None else [])
+        running += [new] if new is not None else []
         for request in unread:
             request.done += 1
         left -= sum(request.done == request.output_tokens for request in unread)

@@ -18,10 +18,12 @@ def build(world: World) -> None:
 def program(engine: Engine) -> Iterator[Instruction]:
     chance = engine.world.chance
     prompts = chance.integer("prompts", 2, 5)
+    tokens = [chance.integer(f"prompt/{number}", 128, 2048) for number in range(prompts)]
     yield from engine.begin()
-    for number in range(prompts):
-        tokens = chance.integer(f"prompt/{number}", 128, 2048)
-        yield from engine.prefill_step(number, tokens, "tokenize")
+    with engine.stage("tokenize", sum(tokens)):
+        yield engine.host.work(sum(tokens) * 700)
+    for number, count in enumerate(tokens):
+        yield from engine.prefill_step(number, count)
     yield from engine.decode(engine.world.steps, first=prompts)
     yield from engine.finish()
 
