@@ -14,7 +14,8 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import D2D, MEMSET as MEMSET_COPY, copies, in_ranges, step_of_calls
 from profkit.analysis.replay import edits
-from profkit.analysis.replay.model import Model
+from profkit.analysis.replay.model import LAUNCH as LAUNCH_EDGE
+from profkit.analysis.replay.model import STREAM, Model
 from profkit.model import Ints, Mask
 
 FEWEST = 8
@@ -72,12 +73,13 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
         return None
     base, node, source = _launch_cost(model)
     calls = model.calls
+    startup, gap = _graph_lags(analysis, model)
     stays = in_ranges(analysis, model, _STAGES)[runs.later]
     stays = np.where(calls.gap[runs.later] > STALL_NS, calls.gap[runs.later], stays)
     return Found(
         count=len(runs.first) + len(runs.later),
         free=partial(_as_one, runs=runs, own=np.zeros(len(runs.first), np.int64), stays=stays),
-        fixed=partial(_as_one, runs=runs, own=base + node * runs.size, stays=stays),
+        fixed=partial(_as_graph, runs=runs, own=base + node * runs.size, stays=stays, startup=startup, gap=gap),
         assumed=(
             f"one graph launch takes the host {text.ns(base)} and {text.ns(node)} a node ({source})",
             "host work between the launches is not done when a graph is replayed",
@@ -90,6 +92,28 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
 def _as_one(model: Model, *, runs: Runs, own: Ints, stays: Ints) -> Model:
     model = edits.with_own(edits.without_waits(model, runs.first), runs.first, own)
     return edits.with_gap(edits.without_calls(model, runs.later), runs.later, stays)
+
+
+def _as_graph(model: Model, *, runs: Runs, own: Ints, stays: Ints, startup: int, gap: int) -> Model:
+    """As one, with the lags of a graph's kernels where the trace has graphs to measure them on."""
+    model = _as_one(model, runs=runs, own=own, stays=stays)
+    model = edits.with_start_lag(model, np.flatnonzero(np.isin(model.call, runs.first)), LAUNCH_EDGE, startup)
+    return edits.with_start_lag(model, np.flatnonzero(np.isin(model.call, runs.later)), STREAM, gap)
+
+
+def _graph_lags(analysis: Analysis, model: Model) -> tuple[int, int]:
+    """(from a graph launch's return to its first node, from node to node), ns; -1 where the trace has no graph nodes."""
+    is_graph = np.zeros(len(model.work), bool)
+    has = model.call >= 0
+    is_graph[has] = model.calls.kind[model.call[has]] == GRAPH_LAUNCH
+    edges = model.edges
+    op = np.maximum(edges.dst - model.first_op, 0) // 2
+    of_graph = (edges.dst >= model.first_op) & is_graph[op] & edges.bound
+    out = []
+    for kind in (LAUNCH_EDGE, STREAM):
+        mine = of_graph & (edges.kind == kind) & (edges.src % 2 == 1)
+        out.append(int(np.median(edges.weight[mine])) if mine.any() else -1)
+    return out[0], out[1]
 
 
 def _launch_cost(model: Model) -> tuple[int, int, str]:

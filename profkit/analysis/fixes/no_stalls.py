@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import in_ranges, steady_calls
+from profkit.analysis.fixes._find import call_names, in_ranges, steady_calls
 from profkit.analysis.fixes._host_gone import host_gone
 from profkit.analysis.replay.model import Model
+from profkit.arrays import key_of
+from profkit.model import Ints
 
-STALL_NS = 1_000_000
+STALL_NS = 200_000
 """Shorter pauses are not told from the host's work."""
+MOST = 0.34
+"""Pauses that more than this part of the places of their kind have are the host's work there."""
 _STAGES = ("schedule", "tokenize", "sample", "detokenize")
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    """Host work outside of CPU stages that is longer than 1 ms and than ten medians of what stands at its place."""
+    """Host work outside of CPU stages that takes over ten medians of what stands between the same two calls elsewhere."""
     own = model.calls.gap - in_ranges(analysis, model, _STAGES)
-    usual = int(np.median(own[own > 0])) if (own > 0).any() else 0
-    long = steady_calls(analysis, model, np.flatnonzero(own > max(STALL_NS, 10 * usual)))
     part = np.zeros(len(own), np.int64)
-    part[long] = own[long] - usual
-    return host_gone(model, part, f"the host's own work takes its usual {text.ns(usual)} there")
+    name = call_names(analysis, model)
+    between = key_of(np.concatenate((name[:1], name[:-1])), name, model.calls.track) if len(name) else name
+    suspects = np.flatnonzero(own > STALL_NS)
+    for kind in np.unique(between[suspects]).tolist():
+        mine = np.flatnonzero((between == kind) & ~model.calls.fixed)
+        usual = int(np.median(own[mine])) if len(mine) else 0
+        long = mine[own[mine] > max(STALL_NS, 10 * usual)]
+        if len(long) <= MOST * len(mine):
+            part[long] = own[long] - usual
+    part[np.setdiff1d(np.arange(len(part)), steady_calls(analysis, model, np.flatnonzero(part > 0)))] = 0
+    return host_gone(model, part, "the host's own work takes what it usually takes at the same place")
 
 
 FIX = Fix("no-stalls", "PK212", "Keep the launching thread from stalling", find)

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
+
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._calls_gone import calls_gone
+from profkit.analysis.fixes._find import named, steady_calls
+from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
+from profkit.model import Ints
+
+BETWEEN_NS = 100_000
+"""Host work before one of these calls that is longer than this is not for the graph."""
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    return calls_gone(
-        analysis, model, "GraphInstantiate", "StreamBeginCapture", "StreamEndCapture", "GraphDestroy",
-        "GraphExecDestroy", assumed="each graph is instantiated before the first step",
-    )  # fmt: skip
+    """All calls from the begin of a capture to its end, instantiation, update and destruction, after warm-up."""
+    begin = named(analysis, model, "BeginCapture")
+    end = named(analysis, model, "EndCapture")
+    depth = np.zeros(len(model.calls) + 1, np.int64)
+    # Calls are in order of their threads: a capture's begin and end enclose what it records.
+    for b, e in _pairs(model, begin, end):
+        depth[b] += 1
+        depth[e + 1] -= 1
+    inside = np.flatnonzero(np.cumsum(depth)[:-1] > 0)
+    rest = named(analysis, model, "GraphInstantiate", "GraphDestroy", "GraphExecDestroy", "GraphExecUpdate")
+    calls = steady_calls(analysis, model, np.union1d(inside, rest))
+    if not len(calls):
+        return None
+    gone = partial(_gone, calls=calls)
+    return Found(
+        count=len(calls), free=gone, fixed=gone, assumed=("each graph is captured and instantiated before the first step",)
+    )
+
+
+def _pairs(model: Model, begin: Ints, end: Ints) -> list[tuple[int, int]]:
+    """Each begin with the next end of its thread."""
+    place = np.searchsorted(end, begin)
+    ok = place < len(end)
+    pairs = zip(begin[ok].tolist(), end[place[ok]].tolist(), strict=True)
+    return [(b, e) for b, e in pairs if model.calls.track[b] == model.calls.track[e]]
+
+
+def _gone(model: Model, *, calls: Ints) -> Model:
+    short = calls[model.calls.gap[calls] <= BETWEEN_NS]
+    return edits.with_gap(edits.without_calls(model, calls), short, 0)
 
 
 FIX = Fix("reuse-graphs", "PK203", "Instantiate graphs once", find)

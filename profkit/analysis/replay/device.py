@@ -105,7 +105,7 @@ def _stream(work: Work, sort: Array, launch: _Family) -> _Family:
     # Launched far ahead: then the gap behind the one before is the stream's own.
     ready = np.full(len(work), _LONG_AGO)
     ready[launch.op] = launch.since + launch.usual
-    ahead = ~overlaps & (ready[op] > _LONG_AGO) & (ready[op] <= work.end[p])
+    ahead = ~overlaps & (ready[op] > _LONG_AGO) & (ready[op] + USUAL_LAUNCH_NS <= work.end[p])
     lags = typical(work.start[op] - since, sort[op], ahead, _SORTS, USUAL_GAP_NS)
     usual = np.where(overlaps, work.start[op] - since, lags[sort[op]])
     return _Family(STREAM, op, 2 * p + ~overlaps, since, usual)

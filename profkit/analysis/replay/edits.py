@@ -76,6 +76,18 @@ def without_staging(model: Model, ops: Ints, lag: int) -> Model:
     return replace(model, edges=replace(edges, src=src, weight=weight))
 
 
+def with_start_lag(model: Model, ops: Ints, kind: int, lag: int) -> Model:
+    """These operations begin ``lag`` ns behind what a kind of constraint counts from; a lag below 0 changes nothing."""
+    if lag < 0:
+        return model
+    edges = model.edges
+    chosen = np.zeros(len(model.work), bool)
+    chosen[ops] = True
+    into = (edges.dst >= model.first_op) & (edges.kind == kind) & chosen[np.maximum(edges.dst - model.first_op, 0) // 2]
+    into &= edges.src % 2 == 1  # from a return, from an end
+    return replace(model, edges=replace(edges, weight=np.where(into, lag, edges.weight)))
+
+
 def resubmitted(model: Model, ops: Ints, calls: Ints) -> Model:
     """These operations are submitted by other calls, as soon after their return as is usual; -1: by none."""
     edges = model.edges

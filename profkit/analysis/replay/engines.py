@@ -42,16 +42,24 @@ def without_engines(model: Model) -> Model:
 
 
 def in_order_of(model: Model, times: Times) -> Model:
-    """Engines that serve their copies in the order of their starts in ``times``."""
+    """Engines that serve their copies in the order of their starts in ``times``.
+
+    Two copies that follow each other as recorded keep the lag between them.
+    """
     used = np.flatnonzero(model.engine >= 0)
     order = used[np.lexsort((times.start[used], model.engine[used]))]
     same = model.engine[order][1:] == model.engine[order][:-1]
     before, after = order[:-1][same], order[1:][same]
     n = len(before)
+    src = model.first_op + 2 * before + 1
+    recorded = model.edges.where(model.edges.kind == ENGINE)
+    source, lag = np.full(len(model.work), -1, np.int64), np.zeros(len(model.work), np.int64)
+    op = (recorded.dst - model.first_op) // 2
+    source[op], lag[op] = recorded.src, recorded.weight
     edges = Edges(
-        src=model.first_op + 2 * before + 1,
+        src=src,
         dst=model.first_op + 2 * after,
-        weight=np.zeros(n, np.int64),
+        weight=np.where(source[after] == src, lag[after], 0),
         kind=np.full(n, ENGINE, np.int8),
         bound=np.zeros(n, bool),
         usual=np.zeros(n, np.int64),

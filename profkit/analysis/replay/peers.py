@@ -10,33 +10,39 @@ from profkit.model import Ints, Trace
 
 
 def peer_edges(trace: Trace, calls: Calls, work: Work) -> tuple[Edges, Ints]:
-    """(constraints between the kernels of one collective, the length of every operation without waiting for a peer).
+    """(constraints between the kernels of one collective, the length of every operation without waiting for a peer)."""
+    dur = work.end - work.start
+    parts = []
+    for sets in matched_collectives(trace, work):
+        arrived = work.start[sets].max(axis=0)
+        dur[sets] = work.end[sets] - arrived
+        for at, end in np.ndindex(len(sets), len(sets)):
+            if at != end:
+                parts.append(_edges(calls, work, sets[at], sets[end], arrived))
+    return Edges.join(parts), dur
+
+
+def matched_collectives(trace: Trace, work: Work) -> list[Ints]:
+    """Operations by (device, number of the collective), one array for each name of kernel.
 
     The n-th NCCL kernel of a name on each device belongs to the n-th of the others, where all devices have as many and
-    each such set has a common instant; otherwise collectives keep their recorded length.
+    each such set has a common instant; other collectives are left out, and keep their recorded length in a replay.
     """
-    dur = work.end - work.start
     is_nccl = trace.name_rows(lambda name: "nccl" in name.lower())
     rows = np.flatnonzero(work.table == KERNELS)
     name = trace.array("kernels", "name")[work.row[rows]] if len(rows) else rows
     keep = is_nccl[name] if len(rows) else rows.astype(bool)
     rows, name = rows[keep], name[keep]
-    parts = []
+    out = []
     for code in np.unique(name).tolist():
         mine = rows[name == code]
         devices, counts = np.unique(work.device[mine], return_counts=True)
         if len(devices) < 2 or len(set(counts.tolist())) > 1:
             continue
         sets = np.stack([mine[work.device[mine] == device] for device in devices.tolist()])
-        arrived = work.start[sets].max(axis=0)
-        if not (arrived < work.end[sets].min(axis=0)).all():
-            continue
-        dur = dur.copy()
-        dur[sets] = work.end[sets] - arrived
-        for at, end in np.ndindex(len(devices), len(devices)):
-            if at != end:
-                parts.append(_edges(calls, work, sets[at], sets[end], arrived))
-    return Edges.join(parts), dur
+        if (work.start[sets].max(axis=0) < work.end[sets].min(axis=0)).all():
+            out.append(sets)
+    return out
 
 
 def _edges(calls: Calls, work: Work, src: Ints, dst: Ints, arrived: Ints) -> Edges:
