@@ -7,7 +7,7 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.device import start_edges
 from profkit.analysis.replay.engines import copy_engines, shares
-from profkit.analysis.replay.events import awaited_operations
+from profkit.analysis.replay.events import awaited_operations, recorded_events
 from profkit.analysis.replay.handoffs import find_handoffs
 from profkit.analysis.replay.host import outermost_calls
 from profkit.analysis.replay.model import Edges, Model
@@ -26,10 +26,11 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
     calls = outermost_calls(analysis, part)
     work, call, row = _work(analysis, calls.of, part)
     submitted = np.where(call >= 0, calls.start[np.maximum(call, 0)], work.start) if len(calls) else work.start
-    calls, waits = wait_edges(trace, calls, work, call)
+    records, stream_waits = recorded_events(trace, calls, work, submitted)
+    calls, waits = wait_edges(trace, calls, work, call, submitted, records, stream_waits)
     calls, turns = find_handoffs(trace, calls)
     engine = copy_engines(trace, work)
-    awaited = awaited_operations(trace, calls, work, submitted)
+    awaited = awaited_operations(work, submitted, stream_waits)
     starts = start_edges(trace, calls, work, call, awaited, engine)
     peers, dur = peer_edges(trace, calls, work)
     fixed = np.zeros(len(work), bool) if part is None else (call < 0) & (work.call >= 0)

@@ -120,12 +120,13 @@ def _event(calls: Calls, work: Work, awaited: tuple[Ints, Ints], stream: _Family
 
 
 def _engine(work: Work, engine: Ints) -> _Family:
-    """Copies of one engine follow each other."""
+    """Copies of one engine follow each other: those that begin soon behind the end of one of another stream."""
     rows = np.flatnonzero(engine >= 0)
     before = previous_in(engine[rows])
     at = np.flatnonzero(before >= 0)
     op, p = rows[at], rows[before[at]]
     others = (work.track[p] != work.track[op]) & (work.end[p] <= work.start[op])
+    others &= work.start[op] - work.end[p] <= NEAR_NS
     op, p = op[others], p[others]
     return _Family(ENGINE, op, 2 * p + 1, work.end[p], np.zeros(len(op), np.int64))
 
@@ -142,7 +143,7 @@ def _inferred(calls: Calls, work: Work, unexplained: Ints, met: Ints) -> _Family
         rows = rows[np.argsort(work.end[rows], kind="stable")]
         mine = np.flatnonzero(work.device[op] == device)
         at = np.searchsorted(work.end[rows], work.start[op[mine]], side="right") - 1
-        found[mine] = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        found[mine] = np.where(at >= 0, rows[np.maximum(at, 0)], -1) if len(rows) else -1
     safe = np.maximum(found, 0)
     late = work.start[op] - work.end[safe] if len(op) else op
     keep = (found >= 0) & (late <= unexplained[op] // 2) & (late <= NEAR_NS) & (work.end[safe] > met[op])

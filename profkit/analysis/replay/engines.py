@@ -44,15 +44,19 @@ def without_engines(model: Model) -> Model:
 def in_order_of(model: Model, times: Times) -> Model:
     """Engines that serve their copies in the order of their starts in ``times``.
 
-    Two copies that follow each other as recorded keep the lag between them.
+    Two copies that follow each other as recorded keep the lag between them. A copy that nothing else holds (its call was
+    not recorded) stays where it was.
     """
+    recorded = model.edges.where(model.edges.kind == ENGINE)
+    free = without_engines(model)
+    held = np.zeros(model.points, bool)
+    held[free.edges.dst] = held[recorded.dst] = True
     used = np.flatnonzero(model.engine >= 0)
     order = used[np.lexsort((times.start[used], model.engine[used]))]
-    same = model.engine[order][1:] == model.engine[order][:-1]
+    same = (model.engine[order][1:] == model.engine[order][:-1]) & held[model.first_op :: 2][order[1:]]
     before, after = order[:-1][same], order[1:][same]
     n = len(before)
     src = model.first_op + 2 * before + 1
-    recorded = model.edges.where(model.edges.kind == ENGINE)
     source, lag = np.full(len(model.work), -1, np.int64), np.zeros(len(model.work), np.int64)
     op = (recorded.dst - model.first_op) // 2
     source[op], lag[op] = recorded.src, recorded.weight
@@ -64,4 +68,4 @@ def in_order_of(model: Model, times: Times) -> Model:
         bound=np.zeros(n, bool),
         usual=np.zeros(n, np.int64),
     )
-    return replace(model, edges=Edges.join([without_engines(model).edges, edges]))
+    return replace(model, edges=Edges.join([free.edges, edges]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analysis.replay.model import Calls
 from profkit.analysis.work import Work
-from profkit.arrays import pack
+from profkit.arrays import first_match, pack
 from profkit.model import Array, Ints, Trace
 from profkit.schema import SYNC_KINDS
 
@@ -55,18 +55,68 @@ _TIE = 0
 """A record made at the instant at which a wait begins is before it."""
 
 
-def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> Records:
-    """For each row of ``gpu_events`` the operation that it marks the end of."""
+@dataclass(frozen=True)
+class StreamWaits:
+    """Stream waits with a known event: the lane that waits, when that was submitted, and what it waits for."""
+
+    track: Array
+    at: Ints
+    op: Ints
+
+
+def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple[Records, StreamWaits]:
+    """For each row of ``gpu_events`` the operation that it marks the end of, and all stream waits.
+
+    A record behind a stream wait, with no operation between, marks the end of what the stream waited for.
+    """
+    none = StreamWaits(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
     n = trace.rows("gpu_events")
-    op = np.full(n, -1, np.int64)
-    at = trace.array("gpu_events", "start_ns").copy()
     if not n:
-        return Records(op, at)
+        return Records(np.full(n, -1, np.int64), trace.array("gpu_events", "start_ns")), none
     call = _call_starts(trace, "gpu_events")
-    at = np.where(call >= 0, call, at)
+    at = np.where(call >= 0, call, trace.array("gpu_events", "start_ns"))
     track = streams_with_work(trace, work, trace.array("gpu_events", "track"))
-    _last_of_stream(work, submitted, track, at, op)
-    return Records(op, at)
+    records = Records(_marked(work, submitted, track, at, none), at)
+    waits = _stream_waits(trace, work, records)
+    records = Records(_marked(work, submitted, track, at, waits), at)
+    return records, _stream_waits(trace, work, records)
+
+
+def _marked(work: Work, submitted: Ints, track: Array, at: Ints, waits: StreamWaits) -> Ints:
+    """What each lane has to finish at each time: its last operation, or what it was told to wait for since."""
+    out = np.full(len(at), -1, np.int64)
+    for stream in np.unique(track).tolist():
+        mine = np.flatnonzero(track == stream)
+        last, pending = last_work(work, submitted, waits, stream, at[mine])
+        later = (pending >= 0) & ((last < 0) | (work.end[pending] > work.end[last]))
+        out[mine] = np.where(later, pending, last)
+    return out
+
+
+def last_work(work: Work, submitted: Ints, waits: StreamWaits, stream: int, at: Ints) -> tuple[Ints, Ints]:
+    """(last operation that a lane got before each time, what it was told to wait for since); -1 for none."""
+    ops = np.flatnonzero(work.track == stream)
+    order = np.maximum.accumulate(submitted[ops])
+    place = np.searchsorted(order, at, side="left") - 1
+    last = np.where(place >= 0, ops[np.maximum(place, 0)], -1) if len(ops) else np.full(len(at), -1, np.int64)
+    mine = np.flatnonzero(waits.track == stream)
+    if not len(mine):
+        return last, np.full(len(at), -1, np.int64)
+    mine = mine[np.argsort(waits.at[mine], kind="stable")]
+    wait = np.searchsorted(waits.at[mine], at, side="left") - 1
+    since = np.where(place >= 0, order[np.maximum(place, 0)], np.iinfo(np.int64).min) if len(ops) else at - at - 1
+    newer = (wait >= 0) & (waits.at[mine][np.maximum(wait, 0)] > since)
+    return last, np.where(newer, waits.op[mine][np.maximum(wait, 0)], -1)
+
+
+def _stream_waits(trace: Trace, work: Work, records: Records) -> StreamWaits:
+    rows = np.flatnonzero(trace.array("syncs", "kind") == _STREAM_WAIT)
+    other = records.before(trace, rows)
+    start = _call_starts(trace, "syncs")[rows]
+    at = np.where(start >= 0, start, trace.array("syncs", "start_ns")[rows])
+    track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[rows]
+    known = other >= 0
+    return StreamWaits(track[known], at[known], other[known])
 
 
 def streams_with_work(trace: Trace, work: Work, tracks: Array) -> Array:
@@ -86,19 +136,8 @@ def streams_with_work(trace: Trace, work: Work, tracks: Array) -> Array:
     return table[tracks]
 
 
-def _last_of_stream(work: Work, submitted: Ints, track: Ints, at: Ints, out: Ints) -> None:
-    for stream in np.unique(track).tolist():
-        ops = np.flatnonzero(work.track == stream)
-        mine = np.flatnonzero(track == stream)
-        if len(ops):
-            place = np.searchsorted(np.maximum.accumulate(submitted[ops]), at[mine], side="left") - 1
-            out[mine] = np.where(place >= 0, ops[np.maximum(place, 0)], -1)
-
-
 def _call_starts(trace: Trace, table: str) -> Ints:
     """Start of the call of each row, joined on (process, correlation); -1 where it was not recorded."""
-    from profkit.arrays import first_match
-
     correlation = trace.array(table, "correlation")
     keys, wanted = pack(
         [
@@ -111,26 +150,17 @@ def _call_starts(trace: Trace, table: str) -> Ints:
     return np.where(row >= 0, start[np.maximum(row, 0)], -1) if len(start) else row
 
 
-def awaited_operations(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple[Ints, Ints]:
-    """Pairs (operation, operation of another stream that it waits for) through stream waits with a known event.
+def awaited_operations(work: Work, submitted: Ints, waits: StreamWaits) -> tuple[Ints, Ints]:
+    """Pairs (operation, operation of another stream that it waits for).
 
     The waiting one is the first operation of the waiting stream that was submitted after the wait.
     """
-    none = np.zeros(0, np.int64)
-    rows = np.flatnonzero(trace.array("syncs", "kind") == _STREAM_WAIT)
-    if not len(rows) or not trace.rows("gpu_events"):
-        return none, none
-    records = recorded_events(trace, calls, work, submitted)
-    other = records.before(trace, rows)
-    start = _call_starts(trace, "syncs")[rows]
-    at = np.where(start >= 0, start, trace.array("syncs", "start_ns")[rows])
-    track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[rows]
-    op = np.full(len(rows), -1, np.int64)
-    for stream in np.unique(track).tolist():
+    op = np.full(len(waits.at), -1, np.int64)
+    for stream in np.unique(waits.track).tolist():
         ops = np.flatnonzero(work.track == stream)
-        mine = np.flatnonzero(track == stream)
-        place = np.searchsorted(np.maximum.accumulate(submitted[ops]), at[mine], side="left")
+        mine = np.flatnonzero(waits.track == stream)
+        place = np.searchsorted(np.maximum.accumulate(submitted[ops]), waits.at[mine], side="left")
         inside = place < len(ops)
         op[mine[inside]] = ops[place[inside]]
-    known = (op >= 0) & (other >= 0) & (op != other)
-    return op[known], other[known]
+    known = (op >= 0) & (op != waits.op)
+    return op[known], waits.op[known]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profkit.analysis.calls import ALLOCATOR, COPY, MEMSET, SYNC
-from profkit.analysis.replay.events import Records, recorded_events, streams_with_work
+from profkit.analysis.replay.events import Records, StreamWaits, last_work, streams_with_work
 from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.lags import previous_in
 from profkit.analysis.replay.launch_queue import full_queues
@@ -27,6 +27,8 @@ WAKE_NS = 4_000
 """From the end of device work to the return of a synchronisation, where a trace has none that waited."""
 STAGED_BYTES = 64 * 1024
 """Up to so many bytes of pageable memory are copied into the command itself, whatever the stream does."""
+NEAR_NS = 20_000
+"""A synchronisation that returns within this behind the end of some work may have waited for it."""
 SKEW_NS = 10_000
 """Clocks of host and device agree to this: a synchronisation can return some microseconds before the work's end."""
 
@@ -46,12 +48,12 @@ class _Pairs:
     """Counted from the start of the operation, since the call returned before its end: a staged copy, skewed clocks."""
 
 
-def wait_edges(trace: Trace, calls: Calls, work: Work, call: Ints) -> tuple[Calls, Edges]:
+def wait_edges(
+    trace: Trace, calls: Calls, work: Work, call: Ints, submitted: Ints, records: Records, stream_waits: StreamWaits
+) -> tuple[Calls, Edges]:
     """(the calls with what each takes by itself, the constraints on the ends of those that wait)."""
-    submitted = _submitted(calls, work, call)
-    records = recorded_events(trace, calls, work, submitted)
     pairs = [
-        _synchronisations(trace, calls, work, submitted, records),
+        _synchronisations(trace, calls, work, submitted, records, stream_waits),
         _blocking_copies(trace, calls, work, call),
         _implicit(trace, calls, work, submitted),
     ]
@@ -122,15 +124,11 @@ def _alone(name: Array, calls: Calls, held: Mask, names: int) -> Ints:
     return out
 
 
-def _submitted(calls: Calls, work: Work, call: Ints) -> Ints:
-    """When each operation was submitted: the start of its call, its own start where that was not recorded."""
-    if not len(calls):
-        return work.start
-    return np.where(call >= 0, calls.start[np.maximum(call, 0)], work.start)
-
-
-def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, records: Records) -> _Pairs:
-    """The last operation of every stream that a synchronisation covers, submitted before it began."""
+def _synchronisations(
+    trace: Trace, calls: Calls, work: Work, submitted: Ints, records: Records, stream_waits: StreamWaits
+) -> _Pairs:
+    """What every stream that a synchronisation covers had to finish as it began: its last operation, and what it was
+    told to wait for since."""
     sync = np.flatnonzero(calls.kind == SYNC)
     kind, stream, event_op, device = _targets(trace, calls, work, sync, records)
     process = trace.array("calls", "process")[calls.row[sync]]
@@ -149,6 +147,9 @@ def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, r
         found = np.where(skewed, ops[np.maximum(place - 1, 0)], found)
         ok = (place >= 0) & _is_done(calls, work, sync[mine], found)
         parts.append((mine[ok], found[ok], (kind[mine[ok]] == _STREAM) & (stream[mine[ok]] < 0)))
+        _, pending = last_work(work, submitted, stream_waits, track, calls.start[sync[mine]])
+        ok = (pending >= 0) & _is_done(calls, work, sync[mine], np.maximum(pending, 0))
+        parts.append((mine[ok], pending[ok], (kind[mine[ok]] == _STREAM) & (stream[mine[ok]] < 0)))
     call_at = np.concatenate([p[0] for p in parts]) if parts else np.zeros(0, np.int64)
     op = np.concatenate([p[1] for p in parts]) if parts else call_at
     loose = np.concatenate([p[2] for p in parts]) if parts else call_at.astype(bool)
@@ -160,7 +161,24 @@ def _synchronisations(trace: Trace, calls: Calls, work: Work, submitted: Ints, r
     guessed, guess = _ended_inside(trace, calls, work, sync[unknown], submitted)
     at = np.concatenate((sync[call_at], sync[known], guessed))
     op = np.concatenate((op, event_op[known], guess))
+    more = _beyond(trace, calls, work, sync, (at, op), submitted)
+    at, op = np.concatenate((at, more[0])), np.concatenate((op, more[1]))
     return _Pairs(at, op, work.end[op] > calls.end[at] if len(at) else np.zeros(0, bool))
+
+
+def _beyond(
+    trace: Trace, calls: Calls, work: Work, sync: Ints, known: tuple[Ints, Ints], submitted: Ints
+) -> tuple[Ints, Ints]:
+    """Synchronisations that returned long after all that they are known to wait for, right behind other work of their
+    process: how a wait for the legacy default stream looks, which waits for every blocking stream."""
+    latest = np.full(len(calls), -(1 << 60))
+    np.maximum.at(latest, known[0], work.end[known[1]])
+    late = sync[(latest[sync] > calls.start[sync]) & (calls.end[sync] - latest[sync] > NEAR_NS)]
+    op = last_ended(trace, calls, work, late)
+    safe = np.maximum(op, 0)
+    near = (op >= 0) & (submitted[safe] < calls.start[late]) if len(work) else op >= 0
+    near &= (work.end[safe] > latest[late]) & (calls.end[late] - work.end[safe] <= NEAR_NS) if len(work) else near
+    return late[near], op[near]
 
 
 def _is_done(calls: Calls, work: Work, at: Ints, op: Ints) -> Mask:
