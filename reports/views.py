@@ -247,7 +247,9 @@ def _describe(analysis: Analysis, lane: Lane, i: int) -> tuple[str, str]:
     at = text.moment(int(lane.start[i]))
     kind = words.category(lane.categories[int(lane.category[i])])
     if lane.kind == "idle":
-        parts = sorted(((value, key) for key, value in analysis.idle.of_gap(int(lane.name[i])).items()), reverse=True)
+        parts = sorted(
+            ((value, key) for key, value in analysis.idle.where(lane.name[i : i + 1]).by_cause().items()), reverse=True
+        )
         causes = ", ".join(f"{words.cause(key)} {text.ns(value)}" for value, key in parts[:4] if value)
         return kind.removeprefix("idle: "), f"GPU idle for {length} at {at}: {causes}"
     row = int(lane.name[i])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +22,12 @@ from profkit.analysis.steps import Steps, find_steps
 from profkit.analysis.steps_kernels import KernelSequence, find_sequences
 from profkit.analysis.steps_steady import Steady, find_steady
 from profkit.analysis.work import Work, clip_work, device_work
-from profkit.arrays import pack
+from profkit.arrays import distinct, pack
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import STEP_KINDS
+
+if TYPE_CHECKING:
+    from profkit.analysis.replay.price import Replayed
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,17 @@ class Analysis:
             return self.process_runs
         return {run.owner: run for run in runs_of(self.whole_work, self.whole_work.process)}
 
+    def processes_of(self, device: int) -> Ints:
+        """Rows of processes that work on a device, in order; without those that the trace does not say."""
+        return self._processes_of.get(device, np.zeros(0, np.int64))
+
+    @cached_property
+    def _processes_of(self) -> dict[int, Ints]:
+        work, count = self.work, max(self.trace.rows("processes"), 1)
+        owned = np.where(work.process >= 0, work.device.astype(np.int32) * count + work.process, -1)
+        pairs = distinct(np.where(work.device >= 0, owned, -1))
+        return {int(device): pairs[pairs // count == device] % count for device in np.unique(pairs // count)}
+
     @cached_property
     def devices(self) -> list[DeviceTime]:
         return device_times(self.work, self.runs, self.window) if self.window is not None else []
@@ -157,14 +172,14 @@ class Analysis:
 
     def steps_of_device(self, device: int) -> Steps:
         """Steps of the processes that work on a device."""
-        return self.steps.of_processes(np.unique(self.work.process[self.work.device == device]))
+        return self.steps.of_processes(self.processes_of(device))
 
     def counted_steps(self, device: int | None = None) -> CountedSteps:
         """What a price per step is divided by: of all processes, or of those that work on a device."""
         steps = self.steps
         mine = steps.lead
         if device is not None:
-            mine = np.isin(steps.process, np.unique(self.work.process[self.work.device == device]))
+            mine = np.isin(steps.process, self.processes_of(device))
         mine = mine & steps.counted & (steps.period >= 0)
         totals = {code: int(steps.period[mine & (steps.kind == code)].sum()) for code in range(len(STEP_KINDS))}
         main = max(totals, key=lambda code: (totals[code], -code))
@@ -186,6 +201,13 @@ class Analysis:
     def launch_paced(self) -> Mask:
         """Gaps of ``idle`` in which the device waited for launches and nothing else."""
         return launch_paced(self.idle, self.work, self.launch_calls)
+
+    @cached_property
+    def replayed(self) -> Replayed:
+        """The model that prices are replayed on, of the whole trace or of a sample of its steps."""
+        from profkit.analysis.replay.price import start  # a replay is built on this class
+
+        return start(self)
 
     @cached_property
     def call_kind(self) -> Array:

@@ -8,7 +8,7 @@ row of a device, and where collection was off, no cause is looked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -36,15 +36,14 @@ def find_idle(trace: Trace, work: Work, runs: Sequence[Runs], ranges: Ranges, wi
     start = _joined([run.end[:-1] for run in runs], np.int64)
     end = _joined([run.start[1:] for run in runs], np.int64)
     row = _joined([run.first[1:] for run in runs], work.row.dtype)
-    edges, inner = _edges(runs, window), _inner(trace, work, ranges, start, end, row)
-    pieces = Pieces(
-        np.concatenate((edges.device, device[inner.gap])),
-        np.concatenate((edges.start, inner.start)),
-        np.concatenate((edges.end, inner.end)),
-        np.concatenate((edges.cause, inner.cause)),
-        np.concatenate((edges.gap, inner.gap)),
-    )
-    return Idle(device, start, end, row, pieces)
+    edges = _edges(runs, window)
+    parts = [(edges.gap, edges.start, edges.end, edges.cause), *_inner(trace, work, ranges, start, end, row)]
+    # Column by column: a second copy of them all would be felt.
+    columns = list(map(list, zip(*parts, strict=True)))
+    del parts
+    gap, piece_start, piece_end, cause = (np.concatenate(columns.pop(0)) for _ in range(4))
+    of_piece = np.concatenate((edges.device, device[gap[len(edges) :]]))
+    return Idle(device, start, end, row, Pieces(of_piece, piece_start, piece_end, cause, gap))
 
 
 def _joined(parts: list[Array], dtype: npt.DTypeLike) -> Array:
@@ -69,13 +68,12 @@ def _edges(runs: Sequence[Runs], window: Window) -> Pieces:
     return Pieces(device[keep].astype(np.int16), start[keep], end[keep], cause[keep].astype(np.int8), none)
 
 
-def _inner(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, row: Array) -> Pieces:
-    """The pieces of the gaps [start, end) that these rows of Work end, some gaps at a time; without their devices."""
+def _inner(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, row: Array) -> Iterator[_Cut]:
+    """The pieces of the gaps [start, end) that these rows of Work end, in order, some gaps at a time."""
     gaps = Gaps(start, end, row, _returned(trace, work, start, end, row))
     thread = trace.array("calls", "track")
     host, device, collection = HostStates(trace, ranges), DeviceDelays(trace, work, gaps), _collection(trace)
-    parts = []
-    for first in range(0, max(len(row), 1), CHUNK_GAPS):
+    for first in range(0, len(row), CHUNK_GAPS):
         number = np.arange(first, min(first + CHUNK_GAPS, len(row)), dtype=np.int32)
         until, call = gaps.until[number], work.call[row[number]]
         by_host = number[until > start[number]]
@@ -89,12 +87,7 @@ def _inner(trace: Trace, work: Work, ranges: Ranges, start: Ints, end: Ints, row
             device.pieces(number[(call >= 0) & (until < end[number])]),
             (orphans, start[orphans], end[orphans], unknown),
         ]
-        parts.append(_cut_off(_in_order(found), collection))
-    # Column by column: a second copy of them all would be felt.
-    columns = list(map(list, zip(*parts, strict=True)))
-    del parts
-    gap, piece_start, piece_end, cause = (_joined(columns.pop(0), np.int64) for _ in range(4))
-    return Pieces(gap[:0], piece_start, piece_end, cause, gap)
+        yield _cut_off(_in_order(found), collection)
 
 
 def _returned(trace: Trace, work: Work, start: Ints, end: Ints, row: Array) -> Ints:

@@ -95,24 +95,26 @@ class Idle:
 
     def by_cause(self, device: int | None = None) -> dict[str, int]:
         """Idle time by cause, ns, of a device or of all; it adds up to their idle time inside the window."""
+        sums = self._sums.sum(axis=0) if device is None else self._sums[device + 1 : device + 2].sum(axis=0)
+        return dict(zip(EVERY, sums.tolist(), strict=True))
+
+    @cached_property
+    def _sums(self) -> Ints:
+        """Idle time by device (from -1, where the trace does not say it) and cause."""
         pieces = self.pieces
-        mine = slice(None) if device is None else np.flatnonzero(pieces.device == device)
-        sums = sum_by(pieces.cause[mine], pieces.end[mine] - pieces.start[mine], len(EVERY))
-        return dict(zip(EVERY, sums.tolist(), strict=True))
+        devices = int(pieces.device.max(initial=-1)) + 2
+        key = (pieces.device.astype(np.int32) + 1) * len(EVERY) + pieces.cause
+        return sum_by(key, pieces.length, devices * len(EVERY)).reshape(devices, len(EVERY))
 
-    def of_gaps(self, gaps: Ints) -> dict[str, int]:
-        """The same for some of the gaps."""
-        chosen = np.zeros(len(self) + 1, bool)  # the last one is for pieces of no gap
-        chosen[gaps] = True
-        mine = np.flatnonzero(chosen[self.pieces.gap])
-        sums = sum_by(self.pieces.cause[mine], self.pieces.end[mine] - self.pieces.start[mine], len(EVERY))
-        return dict(zip(EVERY, sums.tolist(), strict=True))
-
-    def of_gap(self, gap: int) -> dict[str, int]:
-        """The same for one gap, without a look at the others."""
-        low, high = np.searchsorted(self.pieces.gap, [gap, gap + 1])
-        sums = sum_by(self.pieces.cause[low:high], self.pieces.length[low:high], len(EVERY))
-        return dict(zip(EVERY, sums.tolist(), strict=True))
+    def where(self, gaps: Ints) -> Idle:
+        """Some of the gaps, in order, without startup and tail. Costs what they hold, not what there is."""
+        pieces = self.pieces
+        low, high = (np.searchsorted(pieces.gap, gaps, side=side) for side in ("left", "right"))
+        count = high - low
+        mine = np.arange(int(count.sum())) + np.repeat(low - (np.cumsum(count) - count), count)
+        number = np.repeat(np.arange(len(gaps), dtype=np.int32), count)
+        part = Pieces(pieces.device[mine], pieces.start[mine], pieces.end[mine], pieces.cause[mine], number)
+        return Idle(self.device[gaps], self.start[gaps], self.end[gaps], self.ends_at[gaps], part)
 
     def main_cause(self) -> Array:
         """The cause that takes most of each gap, as an index in EVERY; the first one of those that take the same."""

@@ -169,12 +169,10 @@ def sum_by(group: Array, values: Ints, groups: int) -> Ints:
 
 def union_by_group(start: Ints, end: Ints, group: Array, groups: int) -> Ints:
     """Length of the union of the intervals of each group 0..groups-1, ns."""
-    out = np.zeros(groups, np.int64)
     if not len(start):
-        return out
+        return np.zeros(groups, np.int64)
     merged, owner = merge_by_group(start, end, group)
-    np.add.at(out, owner, merged.end - merged.start)
-    return out
+    return sum_by(owner, merged.end - merged.start, groups)
 
 
 def merge_by_group(start: Ints, end: Ints, group: Array) -> tuple[Intervals, Ints]:
@@ -206,10 +204,16 @@ def merge_by_group(start: Ints, end: Ints, group: Array) -> tuple[Intervals, Int
     return Intervals(merged.start - owner * width + low, merged.end - owner * width + low), dense[owner]
 
 
-def percentile(values: Array, percent: int) -> int | None:
-    """Nearest-rank percentile, an element of ``values``; None where there is none."""
+def percentiles(values: Array, percents: Sequence[int]) -> list[int | None]:
+    """Several of them, by one pass over the values."""
     n = len(values)
     if not n:
-        return None
-    rank = max((percent * n + 99) // 100, 1)
-    return int(np.partition(values, rank - 1)[rank - 1])
+        return [None] * len(percents)
+    ranks = [max((percent * n + 99) // 100, 1) - 1 for percent in percents]
+    found = np.partition(values, ranks)
+    return [int(found[rank]) for rank in ranks]
+
+
+def percentile(values: Array, percent: int) -> int | None:
+    """Nearest-rank percentile, an element of ``values``; None where there is none."""
+    return percentiles(values, (percent,))[0]

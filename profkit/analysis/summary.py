@@ -10,10 +10,10 @@ from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.collectives import collective_facts
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle_pieces import EVERY
-from profkit.analysis.intervals import percentile
+from profkit.analysis.intervals import percentiles
 from profkit.analysis.range_work import kernel_launches, range_kernels
-from profkit.analysis.steps_summary import step_facts, step_rows
 from profkit.analysis.requests import Requests
+from profkit.analysis.steps_summary import step_facts, step_rows
 from profkit.analysis.trust import doubts
 from profkit.model import Array, Trace
 from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS
@@ -129,7 +129,8 @@ def _stages(analysis: Analysis) -> list[dict[str, Any]]:
 def _spread(values: Array) -> dict[str, Any] | None:
     if not len(values):
         return None
-    return {**{f"p{p}": percentile(values, p) for p in PERCENTS}, "n": len(values)}
+    found = percentiles(values, PERCENTS)
+    return {**{f"p{p}": value for p, value in zip(PERCENTS, found, strict=True)}, "n": len(values)}
 
 
 def _counts(analysis: Analysis) -> dict[str, int]:

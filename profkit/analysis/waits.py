@@ -88,6 +88,8 @@ def _read_backs(analysis: Analysis) -> Ints:
 def _previous_call(trace: Trace) -> Ints:
     """The call before each one on its thread, -1 for the first."""
     track = trace.array("calls", "track")
+    if len(track) and (track == track[0]).all():
+        return np.arange(-1, len(track) - 1)
     order = np.argsort(track, kind="stable")
     out = np.full(len(track), -1, np.int64)
     same = track[order][1:] == track[order][:-1]

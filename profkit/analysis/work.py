@@ -60,10 +60,10 @@ class Work:
 def device_work(trace: Trace) -> Work:
     """All device rows of a trace, in order of start."""
     kept = {name: _device_rows(trace, name) for name in DEVICE_TABLES}
-    kept = {name: rows for name, rows in kept.items() if len(rows)}
-    n = sum(len(rows) for rows in kept.values())
+    kept = {name: (rows, count) for name, (rows, count) in kept.items() if count}
+    n = sum(count for _, count in kept.values())
     number = index_type(n, trace.rows("calls"), *(trace.rows(name) for name in DEVICE_TABLES))
-    place = _places([trace.array(name, "start_ns")[rows] for name, rows in kept.items()], number)
+    place = _places([trace.array(name, "start_ns")[rows] for name, (rows, _) in kept.items()])
     work = Work(
         start=np.empty(n, np.int64),
         end=np.empty(n, np.int64),
@@ -76,9 +76,9 @@ def device_work(trace: Trace) -> Work:
     )
     # Column by column into its place: with 10 million rows a second copy of them all would be felt.
     done = 0
-    for name, rows in kept.items():
-        at = place[done : done + len(rows)] if place is not None else slice(None)
-        done += len(rows)
+    for name, (rows, count) in kept.items():
+        at = place[done : done + count] if place is not None else slice(None)
+        done += count
         start, track, process = (trace.array(name, column)[rows] for column in ("start_ns", "track", "process"))
         work.start[at] = start
         work.end[at] = start + trace.array(name, "dur_ns")[rows]
@@ -86,7 +86,7 @@ def device_work(trace: Trace) -> Work:
         work.device[at] = trace.array("tracks", "device")[track]
         work.process[at] = process
         work.table[at] = DEVICE_TABLES.index(name)
-        work.row[at] = rows
+        work.row[at] = np.arange(count, dtype=number) if isinstance(rows, slice) else rows
         work.call[at] = _calls_of(trace, process, trace.array(name, "correlation")[rows])
     return work
 
@@ -96,18 +96,22 @@ def index_type(*counts: int) -> type[np.int32] | type[np.int64]:
     return np.int32 if max(counts) < 1 << 31 else np.int64
 
 
-def _device_rows(trace: Trace, table: str) -> Array:
-    rows = np.arange(trace.rows(table), dtype=index_type(trace.rows(table)))
-    return rows[trace.array(table, "kind") != _H2H] if table == "copies" else rows
+def _device_rows(trace: Trace, table: str) -> tuple[Ints | slice, int]:
+    """(rows of a table that are work of a device, how many)."""
+    is_work = trace.array(table, "kind") != _H2H if table == "copies" else None
+    if is_work is None or is_work.all():
+        return slice(None), trace.rows(table)
+    rows = np.flatnonzero(is_work)
+    return rows, len(rows)
 
 
-def _places(starts: list[Ints], number: type[np.int32] | type[np.int64]) -> Array | None:
+def _places(starts: list[Ints]) -> Ints | None:
     """Where each row of the tables goes in the order of all starts; None for one table, which is in order."""
     if len(starts) < 2:
         return None
     order = np.argsort(np.concatenate(starts), kind="stable")
-    place = np.empty(len(order), number)
-    place[order] = np.arange(len(order), dtype=number)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
     return place
 
 

@@ -74,8 +74,8 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 
 
 def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Window) -> Finding:
-    idle = analysis.idle
-    causes = idle.of_gaps(rows)
+    idle, mine = analysis.idle, analysis.idle.where(rows)
+    causes = mine.by_cause()
     ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
     explained = 2 * causes["unknown"] <= cost
     longest = rows[np.argsort(-idle.length[rows], kind="stable")]
@@ -86,7 +86,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         analysis,
         device=device,
         cost=idle.length[rows],
-        saving=idle.part(*OWN_WORK)[rows] if explained else -1,
+        saving=mine.part(*OWN_WORK) if explained else -1,
         step=analysis.steps.of_work[idle.ends_at[rows]],
         code=RULE.code,
         title=RULE.title,

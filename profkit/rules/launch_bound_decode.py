@@ -62,60 +62,67 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         else:
             total = analysis.window.dur_ns if analysis.window else 0
         cost = int(idle.length[mine].sum())
-        if total and cost >= SMALLEST_SHARE * total and _starts_at_once(analysis, int(device), decode):
-            yield _finding(analysis, int(device), mine, total, decode)
+        if not total or cost < SMALLEST_SHARE * total:
+            continue
+        kernels = _kernels(analysis, int(device), decode)
+        if _starts_at_once(analysis, kernels):
+            yield _finding(analysis, int(device), np.flatnonzero(mine), total, int(decode.sum()), kernels)
 
 
 def _decode_steps(analysis: Analysis, device: int) -> Mask:
     """Steps that decode, of the processes that work on a device."""
     steps = analysis.steps
-    mine = np.isin(steps.process, np.unique(analysis.work.process[analysis.work.device == device]))
+    mine = np.isin(steps.process, analysis.processes_of(device))
     mask: Mask = mine & ((steps.kind == DECODE) | (steps.kind == MIXED))
     return mask
 
 
-def _finding(analysis: Analysis, device: int, mine: Mask, total: int, decode: Mask) -> Finding:
+def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int, kernels: Ints) -> Finding:
     idle, work = analysis.idle, analysis.work
-    steps, cost = int(decode.sum()), int(idle.length[mine].sum())
-    kernels = _kernels(analysis, device, decode)
+    length = idle.end[gaps] - idle.start[gaps]
+    cost, first = int(length.sum()), int(gaps[0])
     calls = distinct(work.call[kernels])
     graph = constants()["graph_launch"]
     replays = max(steps, 1)
     saving = max(cost - replays * graph["base_ns"] - len(kernels) * graph["node_ns"], 0)
     what = "Decode is" if steps else "The GPU is"
     each = f"each step launches {text.count(_half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
-    rows = work.row[idle.ends_at[mine]]
-    first = int(np.flatnonzero(mine)[0])
+    kernel_p50 = percentile(work.end[kernels] - work.start[kernels], 50)
+    interval_p50 = _interval(analysis, calls)
     return priced(
         analysis,
         device=device,
-        cost=idle.length[mine],
+        cost=length,
         saving=saving,
-        step=analysis.steps.of_work[idle.ends_at[mine]],
+        step=analysis.steps.of_work[idle.ends_at[gaps]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:decode:" if steps else f"{RULE.code}:{device}:window:",
         message=(
             f"{what} launch-bound: {analysis.device_name(device)} waited {text.ns(cost)} "
             f"({text.percent(cost / total)} of {text.ns(total)}{' of decode steps' if steps else ''}) for the next "
-            f"launch; {each}a kernel takes {text.ns(percentile((work.end - work.start)[kernels], 50))} (median), a "
-            f"launch comes every {text.ns(_interval(analysis, calls))} (median)"
+            f"launch; {each}a kernel takes {text.ns(kernel_p50)} (median), a "
+            f"launch comes every {text.ns(interval_p50)} (median)"
         ),
         cause="the host submits kernels more slowly than the GPU runs them",
         advice=RULE.advice if steps else _advice(analysis),
         facts={
-            "launch_paced_gaps": int(mine.sum()),
+            "launch_paced_gaps": len(gaps),
             "launches": len(calls),
             "launches_per_step": _half_up(len(calls), steps) if steps else -1,
-            "kernel_p50_ns": percentile((work.end - work.start)[kernels], 50) or 0,
-            "launch_interval_p50_ns": _interval(analysis, calls) or 0,
+            "kernel_p50_ns": kernel_p50 or 0,
+            "launch_interval_p50_ns": interval_p50 or 0,
             "of_ns": total,
             "graph_launch_base_ns": graph["base_ns"],
             "graph_launch_node_ns": graph["node_ns"],
             "graph_launch_source": graph["source"],
         },
         evidence=(
-            evidence("kernels", rows, window=Window(int(idle.start[first]), int(idle.end[first]))),
+            evidence(
+                "kernels",
+                work.row[idle.ends_at[gaps]],
+                window=Window(int(idle.start[first]), int(idle.end[first])),
+            ),
             evidence(
                 "calls", calls, tracks=tuple(np.unique(analysis.trace.array("calls", "track")[calls[:100]]).tolist())
             ),
@@ -130,9 +137,8 @@ def _advice(analysis: Analysis) -> str:
     return "No sequence of kernels repeats here: compile the code (torch.compile), fuse small kernels, or batch more."
 
 
-def _starts_at_once(analysis: Analysis, device: int, decode: Mask) -> bool:
+def _starts_at_once(analysis: Analysis, kernels: Ints) -> bool:
     """Whether most kernels start as soon as they are launched: else a queue stands, and the GPU sets the pace."""
-    kernels = _kernels(analysis, device, decode)
     wait = analysis.work.start[kernels] - analysis.call_end[analysis.work.call[kernels]]
     return (percentile(wait, 50) or 0) <= LONGEST_START_NS
 

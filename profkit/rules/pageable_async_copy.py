@@ -142,11 +142,11 @@ def _synced(analysis: Analysis, calls: Ints) -> int:
     """How many of the calls have a synchronisation as the next call of their thread."""
     trace = analysis.trace
     track = trace.array("calls", "track")
-    order = np.argsort(track, kind="stable")
-    behind = np.full(len(track), -1, np.int64)
-    same = track[order][1:] == track[order][:-1]
-    behind[order[:-1][same]] = order[1:][same]
-    following = behind[calls]
+    following = np.full(len(calls), -1, np.int64)
+    for one in np.unique(track[calls]).tolist():
+        of_thread = np.flatnonzero(track == one)
+        mine = np.flatnonzero(track[calls] == one)
+        following[mine] = np.append(of_thread, -1)[np.searchsorted(of_thread, calls[mine], side="right")]
     return int(((following >= 0) & (analysis.call_kind[np.maximum(following, 0)] == SYNC)).sum())
 
 

@@ -1,5 +1,6 @@
 """One cause for every idle nanosecond: hand-computed traces, one for each cause and each kind of border."""
 
+import numpy as np
 import pytest
 
 from profkit.analysis.context import Analysis
@@ -316,7 +317,7 @@ def test_parts_of_gaps() -> None:
     assert idle.part("python", "allocator").tolist() == [90, 40]
     assert idle.any_of("launch_latency").tolist() == [False, True]
     assert [EVERY[code] for code in idle.main_cause()] == ["python", "python"]
-    of_gap = {cause: ns for cause, ns in idle.of_gap(1).items() if ns}
+    of_gap = {cause: ns for cause, ns in idle.where(np.asarray([1])).by_cause().items() if ns}
     assert of_gap == {"python": 40, "launch_call": 10, "launch_latency": 10}
     both = {cause: ns for cause, ns in idle.by_cause().items() if ns}
     assert both == {"python": 100, "allocator": 30, "launch_call": 20, "launch_latency": 10}

@@ -105,9 +105,9 @@ def _adds_up(analysis: Analysis) -> None:
     assert {cause: sum(part.get(cause, 0) for part in by_stage) for cause in EVERY} == totals
     inside = {cause: ns for cause, ns in totals.items() if cause not in ("startup", "tail")}
     assert {cause: int(idle.part(cause).sum()) for cause in inside} == inside
-    assert {k: v for k, v in idle.of_gaps(np.arange(len(idle))).items() if k in inside} == inside
+    assert {k: v for k, v in idle.where(np.arange(len(idle))).by_cause().items() if k in inside} == inside
     for gap in range(len(idle)):
-        of_gap = idle.of_gap(gap)
+        of_gap = idle.where(np.asarray([gap])).by_cause()
         assert sum(of_gap.values()) == idle.length[gap]
         assert of_gap[EVERY[idle.main_cause()[gap]]] == max(of_gap.values())
     table = idle_table(analysis)
