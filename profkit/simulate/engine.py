@@ -246,12 +246,15 @@ class Engine:
     def _decode(self, step: int) -> Iterator[Instruction]:
         with self.stage("decode", self.batch), self.annotation("gpu_model_runner: forward"):
             yield from self.inputs(step)
+            self.host.begin_part(1)
             yield from self.forward(step)
+            self.host.begin_part(2)
             yield from self.world.point("after_forward", self, step)
             with self.stage("sample", self.batch):
                 yield from self.sample(step)
 
     def _deliver(self, step: int) -> Iterator[Instruction]:
+        self.host.begin_part(3)
         with self.stage("detokenize", self.batch):
             yield self.host.work(self.own(self.detokenize_ns, step, 2))
         yield from self.world.point("step_end", self, step)

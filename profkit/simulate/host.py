@@ -101,7 +101,8 @@ class Host:
         self.stack: list[tuple[str, str, int, int]] = []
         self._calls = 0
         self._factors = [int(factor * 1024) for factor in jitter] if jitter else [1024] * _JITTER
-        self._place = 0
+        self.place = 0
+        """Which of the factors the next call gets; a part of a step begins at a place of its own."""
         self.simulation.hosts.append(self)
 
     def run(self, program: Program) -> None:
@@ -136,14 +137,18 @@ class Host:
         """What a call takes this time, ns."""
         if self.free:
             return 0
-        self._place += 1
-        return (nominal * self._factors[self._place & (_JITTER - 1)] >> 10) + self.overhead_ns
+        self.place += 1
+        return (nominal * self._factors[self.place & (_JITTER - 1)] >> 10) + self.overhead_ns
 
     def begin_step(self, kind: str) -> None:
-        """A step of the engine begins. What it costs does not depend on how many calls the steps before it made."""
+        """A step of the engine begins."""
         self.step = Step(kind)
         self.steps.append(self.step)
-        self._place = len(self.steps) * 397
+        self.begin_part(0)
+
+    def begin_part(self, number: int) -> None:
+        """A part of the step begins: what its calls take does not depend on how many were made before."""
+        self.place = len(self.steps) * 397 + number * 61
 
     def called(self, name: str, start: int, end: int, cause: str) -> int:
         """Note a call that ends at ``end``; returns its correlation id."""

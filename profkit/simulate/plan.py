@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from profkit.simulate.chance import Chance
@@ -55,6 +56,11 @@ class Planted:
     chance: Chance
     state: dict[Any, Any] = field(default_factory=dict)
     """What it remembers from step to step."""
+
+    @cached_property
+    def place(self) -> int:
+        """Where its calls begin in the random factors of a thread, so that others have theirs without it."""
+        return self.chance.integer("place", 0, JITTER_ENTRIES)
 
     @property
     def planted(self) -> bool:
@@ -123,8 +129,11 @@ class World:
 
     def point(self, name: str, engine: Engine, step: int) -> Iterator[Instruction]:
         """What the planted faults do at a point of a step."""
+        host = engine.host
         for planted, run in self._at.get(name, ()):
+            place, host.place = host.place, step * 131 + planted.place
             yield from run(planted, engine, step)
+            host.place = place  # what comes behind takes as long as it does without the fault
 
     def instead(self, part: str) -> tuple[Planted, Callable[..., Any]] | None:
         """The fault that takes the place of a part of the step, and how."""

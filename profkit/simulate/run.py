@@ -99,32 +99,51 @@ def _settings(chance: Chance) -> dict[str, Any]:
 
 
 def _drawn_faults(plan: Plan, chance: Chance, kinds: list[Fault]) -> tuple[tuple[Fault, float], ...]:
-    """Up to three faults, with their sizes, that the scenario can have, that are felt, and that do not exclude each
-    other."""
-    order = [fault for fault in kinds if fault.needs <= plan.scenario.offers]
-    chance.stream("faults").shuffle(order)
+    """Up to three faults, with their sizes, that the scenario can have and that do not exclude each other.
+
+    One that is not felt, or beside which an earlier one is not felt any more, is left out.
+    """
+    order = _shuffled([fault for fault in kinds if fault.needs <= plan.scenario.offers], chance)
     wanted = chance.choice("number of faults", (0, 1, 1, 1, 2, 2, 3))
-    chosen: list[tuple[Fault, float]] = []
+    chosen: tuple[tuple[Fault, float], ...] = ()
     for fault in order:
         if len(chosen) >= wanted:
             break
         taken = {part for other, _ in chosen for part in other.instead}
         if taken & set(fault.instead) or (fault.alone and wanted > 1):
             continue
-        scale, share = _sized(plan, fault, chance)
-        if share >= _FELT_SHARE:
-            chosen.append((fault, scale))
-    return tuple(chosen)
+        scale, share = _sized(replace(plan, faults=chosen), fault, chance)
+        more = (*chosen, (fault, scale))
+        trial = replace(plan, faults=more, steps=min(plan.steps, _TRIAL_STEPS))
+        if share >= _FELT_SHARE and all(_share(trial, other) >= _FELT_SHARE for other, _ in chosen):
+            chosen = more
+    return chosen
+
+
+def _shuffled(kinds: list[Fault], chance: Chance) -> list[Fault]:
+    """In random order; what few scenarios can have stands in front more often where it can be had."""
+    draw = chance.stream("faults")
+    known = scenarios().values()
+    fits = {fault.name: sum(fault.needs <= scenario.offers for scenario in known) / len(known) for fault in kinds}
+    return sorted(kinds, key=lambda fault: -(draw.random() ** fits[fault.name]))
+
+
+def _share(plan: Plan, fault: Fault) -> float:
+    """Share of the window that the fix of a planted fault saves."""
+    return 1 - simulate(plan, {fault.name: FIXED}).window_ns / simulate(plan).window_ns
 
 
 def _sized(plan: Plan, fault: Fault, chance: Chance) -> tuple[float, float]:
-    """(size of the fault at which it saves about a drawn share of the window, share that it saves), found by trial."""
+    """(size of the fault at which it saves about a drawn share of the window, share that it saves), found by trial.
+
+    What the plan has already is planted too.
+    """
     target = chance.uniform(f"share/{fault.name}", 0.04, 0.3)
     least, most = max(target * 0.6, _LEAST_SHARE), min(target * 1.6, _MOST_SHARE)
     scale, low, high = 1.0, 0.0, 0.0
     for _ in range(_TRIALS):
-        trial = replace(plan, faults=((fault, scale),), steps=min(plan.steps, _TRIAL_STEPS))
-        share = 1 - simulate(trial, {fault.name: FIXED}).window_ns / simulate(trial).window_ns
+        more = (*plan.faults, (fault, scale))
+        share = _share(replace(plan, faults=more, steps=min(plan.steps, _TRIAL_STEPS)), fault)
         if least <= share <= most or not fault.scales:
             break
         low, high = (scale, high) if share < target else (low, scale)
