@@ -44,8 +44,8 @@ def without_engines(model: Model) -> Model:
 def in_order_of(model: Model, times: Times) -> Model:
     """Engines that serve their copies in the order of their starts in ``times``.
 
-    Two copies that follow each other as recorded keep the lag between them. A copy that nothing else holds (its call was
-    not recorded) stays where it was.
+    Two copies that follow each other as recorded keep the lag between them. A copy that nothing else holds (its call
+    was not recorded) stays where it was.
     """
     recorded = model.edges.where(model.edges.kind == ENGINE)
     free = without_engines(model)

@@ -71,7 +71,7 @@ def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> 
     """
     none = StreamWaits(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
     n = trace.rows("gpu_events")
-    if not n:
+    if not n or not len(work):
         return Records(np.full(n, -1, np.int64), trace.array("gpu_events", "start_ns")), none
     call = _call_starts(trace, "gpu_events")
     at = np.where(call >= 0, call, trace.array("gpu_events", "start_ns"))
