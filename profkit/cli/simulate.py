@@ -28,6 +28,7 @@ def run(
     again with what the fault does taking no time (cost), and with its fix applied (saving). All that profkit makes of
     such a trace says SIMULATED.
     """
+    from profkit.cli._open import working
     from profkit.simulate.output import listing, targets, write_run
     from profkit.simulate.run import make_plan
 
@@ -36,15 +37,17 @@ def run(
         return
     if output is None:
         raise UsageError("-o FILE is missing: where to write the trace")
-    plan = make_plan(seed, scenario, fault, steps)
+    with working(f"sizing faults of seed {seed}"):
+        plan = make_plan(seed, scenario, fault, steps)
     paths = targets(plan, output, truth, kineto)
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("the files to write must differ")
     for path in paths:
         if path.exists() and not force:
             raise ProfkitError(f"{path} exists: give another name, or --force to overwrite it")
-    for line in write_run(plan, output, truth, kineto):
-        print(line, file=sys.stderr)
+    with working(f"simulating {plan.scenario.name}"):
+        remarks = write_run(plan, output, truth, kineto)
+    print("\n".join(remarks), file=sys.stderr)
 
 
 COMMAND = Command(

@@ -20,7 +20,6 @@ from profkit.simulate.plan import FIXED, FREE, PLANTED, Fault, Planted, Scenario
 from profkit.simulate.records import Recorder
 
 RANDOM, NONE = "random", "none"
-MOST_FAULTS = 3
 SKIPPED_STEPS = 2
 """Steps at the beginning that count for no mean."""
 _TRIAL_STEPS = 14

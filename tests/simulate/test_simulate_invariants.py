@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profkit.simulate import causes
 from profkit.simulate.causes import IdleLog
 from profkit.simulate.hardware import QUEUE_ENTRIES
 from profkit.simulate.ops import COPY_IN, COPY_OUT, Op
@@ -118,3 +119,15 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     recorded = run(build(plan, {}, Recorder(lambda table, rows: None), IdleLog()))
     assert bare == recorded
     write_run(plan, tmp_path / "s.sqlite")
+
+
+def test_forgetting_what_is_past_changes_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle() -> list[tuple[int, int, int, str]]:
+        world, _ = played("tensor_parallel", 12)
+        assert world.simulation.idle is not None
+        assert all(len(host.log.starts) > 0 for host in world.simulation.hosts)
+        return list(world.simulation.idle.rows(world.simulation.devices, world.simulation.window()))
+
+    whole = idle()
+    monkeypatch.setattr(causes, "_KEEP", 7)
+    assert idle() == whole
