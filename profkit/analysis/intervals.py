@@ -161,7 +161,7 @@ def _interleaved(first: Array, second: Array) -> Array:
 
 def sum_by(group: Array, values: Ints, groups: int) -> Ints:
     """Sum of the values of each group 0..groups-1, exact at any size: a float sum in parts that floats hold."""
-    if not len(values) or int(np.abs(values).max()) < _EXACT // len(values):
+    if not len(values) or max(int(values.max()), -int(values.min())) < _EXACT // len(values):
         return np.bincount(group, values, groups).astype(np.int64)
     low, high = values & _LOW, values >> _LOW_BITS
     return sum_by(group, low, groups) + (sum_by(group, high, groups) << _LOW_BITS)
@@ -171,8 +171,20 @@ def union_by_group(start: Ints, end: Ints, group: Array, groups: int) -> Ints:
     """Length of the union of the intervals of each group 0..groups-1, ns."""
     if not len(start):
         return np.zeros(groups, np.int64)
-    merged, owner = merge_by_group(start, end, group)
-    return sum_by(owner, merged.end - merged.start, groups)
+    low = int(start.min())
+    width = int(end.max()) - low + 1
+    if groups * width >= _LIMIT:
+        merged, owner = merge_by_group(start, end, group)
+        return sum_by(owner, merged.end - merged.start, groups)
+    lift = group * np.int64(width) - low
+    start, end = start + lift, end + lift
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end, group = start[order], end[order], group[order]
+    # Of each interval what reaches beyond all before it; those of another group lie on another stretch.
+    reach = np.maximum.accumulate(end)
+    np.maximum(start[1:], reach[:-1], out=start[1:])
+    return sum_by(group, np.maximum(end - start, 0), groups)
 
 
 def merge_by_group(start: Ints, end: Ints, group: Array) -> tuple[Intervals, Ints]:

@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.collectives import collective_facts
 from profkit.analysis.context import Analysis
-from profkit.analysis.idle_pieces import EVERY
+from profkit.analysis.idle_table import idle_by_stage, idle_by_step
 from profkit.analysis.intervals import percentiles
 from profkit.analysis.range_work import kernel_launches, range_kernels
 from profkit.analysis.requests import Requests
@@ -64,7 +64,7 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         "copies": _copies(analysis),
         "ranges": _ranges(analysis),
         "collectives": collective_facts(analysis),
-        "idle_by_cause": _idle(analysis),
+        **_idle(analysis),
     }
 
 
@@ -245,8 +245,17 @@ def _ranges(analysis: Analysis) -> list[dict[str, Any]]:
     ]
 
 
-def _idle(analysis: Analysis) -> dict[str, int] | None:
+def _idle(analysis: Analysis) -> dict[str, Any]:
+    """Idle time of all devices by cause; by the stage of what ends it; and of a mean counted step of the main kind."""
     if not analysis.has_gpu_rows:
-        return None
-    totals = analysis.idle.by_cause()
-    return {cause: totals[cause] for cause in EVERY}
+        return {"idle_by_cause": None, "idle_by_stage": None, "idle_per_step": None}
+    steps = analysis.counted_steps()
+    per_step = None
+    if steps.count:
+        sums = {cause: int(values[:-1][steps.mask].sum()) for cause, values in idle_by_step(analysis).items()}
+        per_step = {cause: (2 * ns + steps.count) // (2 * steps.count) for cause, ns in sums.items() if ns}
+    return {
+        "idle_by_cause": analysis.idle.by_cause(),
+        "idle_by_stage": {stage or "none": causes for stage, causes in idle_by_stage(analysis).items()},
+        "idle_per_step": per_step,
+    }

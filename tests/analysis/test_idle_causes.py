@@ -6,6 +6,7 @@ import pytest
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle_pieces import EVERY
 from profkit.analysis.idle_table import idle_by_stage, idle_by_step
+from profkit.analysis.summary import summarize
 from profkit.model import Window
 from profkit.testing import (
     Row,
@@ -321,3 +322,16 @@ def test_parts_of_gaps() -> None:
     assert of_gap == {"python": 40, "launch_call": 10, "launch_latency": 10}
     both = {cause: ns for cause, ns in idle.by_cause().items() if ns}
     assert both == {"python": 100, "allocator": 30, "launch_call": 20, "launch_latency": 10}
+
+
+def test_the_summary_has_idle_time_by_cause_by_stage_and_of_a_mean_step() -> None:
+    rows = []
+    for i in range(4):
+        t = i * 1_000
+        rows += [span("decode", t, 900), *launch("k", at=t + 50 + i, start=t + 100, dur=800, call_dur=20)]
+    summary = summarize(Analysis(build_trace(*rows)))
+    # Three gaps of 200 before the launches of steps 1 to 3, which begin at 51, 52 and 53 and take 20.
+    totals = {cause: ns for cause, ns in summary["idle_by_cause"].items() if ns}
+    assert totals == {"python": 456, "launch_call": 60, "launch_latency": 84}
+    assert summary["idle_by_stage"] == {"decode": totals}
+    assert summary["idle_per_step"] == {"python": 152, "launch_call": 20, "launch_latency": 28}
