@@ -44,9 +44,13 @@ def start_edges(
     met last holds its recorded lag, every other one its usual lag, or less where the record allows no more.
     """
     sort = kind_of_work(trace, calls, work, call)
-    launch = _launch(calls, work, call, sort)
-    stream = _stream(work, sort, launch)
-    families = [launch, stream, _event(calls, work, awaited, stream), _engine(work, engine)]
+    copies = _engine(work, engine)
+    # What waits for another stream says nothing of the usual lags behind a call or in a stream.
+    alone = np.ones(len(work), bool)
+    alone[awaited[0]] = alone[copies.op] = False
+    launch = _launch(calls, work, call, sort, alone)
+    stream = _stream(work, sort, launch, alone)
+    families = [launch, stream, _event(calls, work, awaited, stream), copies]
     met = _latest(work, families)
     families.append(_inferred(calls, work, work.start - met, met))
     met = _latest(work, families)
@@ -80,7 +84,7 @@ def kind_of_work(trace: Trace, calls: Calls, work: Work, call: Ints) -> Array:
     return sort
 
 
-def _launch(calls: Calls, work: Work, call: Ints, sort: Array) -> _Family:
+def _launch(calls: Calls, work: Work, call: Ints, sort: Array, alone: Mask) -> _Family:
     """Submitted by its call: counted from the call's return, or from its start where the device was faster."""
     op = np.flatnonzero(call >= 0)
     of = call[op]
@@ -91,11 +95,11 @@ def _launch(calls: Calls, work: Work, call: Ints, sort: Array) -> _Family:
     before = previous_in(work.track)[op]
     idle = (before < 0) | (work.end[np.maximum(before, 0)] <= calls.start[of] if len(calls) else False)
     group = sort[op].astype(np.int64) * 2 + returned
-    lags = typical(work.start[op] - since, group, idle, 2 * _SORTS, USUAL_LAUNCH_NS)
+    lags = typical(work.start[op] - since, group, idle & alone[op], 2 * _SORTS, USUAL_LAUNCH_NS)
     return _Family(LAUNCH, op, 2 * of + returned, since, lags[group])
 
 
-def _stream(work: Work, sort: Array, launch: _Family) -> _Family:
+def _stream(work: Work, sort: Array, launch: _Family, alone: Mask) -> _Family:
     """Behind the operation before it in its stream; one that began before that ended is counted from its start."""
     before = previous_in(work.track)
     op = np.flatnonzero(before >= 0)
@@ -105,7 +109,7 @@ def _stream(work: Work, sort: Array, launch: _Family) -> _Family:
     # Launched far ahead: then the gap behind the one before is the stream's own.
     ready = np.full(len(work), _LONG_AGO)
     ready[launch.op] = launch.since + launch.usual
-    ahead = ~overlaps & (ready[op] > _LONG_AGO) & (ready[op] + USUAL_LAUNCH_NS <= work.end[p])
+    ahead = ~overlaps & alone[op] & (ready[op] > _LONG_AGO) & (ready[op] + USUAL_LAUNCH_NS <= work.end[p])
     lags = typical(work.start[op] - since, sort[op], ahead, _SORTS, USUAL_GAP_NS)
     usual = np.where(overlaps, work.start[op] - since, lags[sort[op]])
     return _Family(STREAM, op, 2 * p + ~overlaps, since, usual)
