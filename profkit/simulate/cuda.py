@@ -137,7 +137,7 @@ def _launch_loading(host: Host, instruction: Instruction) -> bool:
     correlation = host.process.correlation + 1
     host.process.correlation += 2
     for piece in ((start, loading, causes.LAUNCH), (loading, loaded, causes.MODULE_LOAD), (loaded, end, causes.LAUNCH)):
-        host.log.add(*piece)
+        host.note(*piece)
     host.now = end
     if host.simulation.recorder is not None:
         host.simulation.recorder.calls.append((loading, loaded, host, correlation + 1, LIBRARY_LOAD))

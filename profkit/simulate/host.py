@@ -100,6 +100,8 @@ class Host:
         self.program: Program = iter(())
         self.stack: list[tuple[str, str, int, int]] = []
         self._calls = 0
+        self._opened_at = 0
+        self._logging = self.simulation.idle is not None
         self._factors = [int(factor * 1024) for factor in jitter] if jitter else [1024] * _JITTER
         self.place = 0
         """Which of the factors the next call gets; a part of a step begins at a place of its own."""
@@ -150,12 +152,23 @@ class Host:
         """A part of the step begins: what its calls take does not depend on how many were made before."""
         self.place = len(self.steps) * 397 + number * 61
 
+    def note(self, start: int, end: int, cause: str) -> None:
+        """Keep what the thread does, where the causes of idle time are asked for; NEVER: its end is not known yet."""
+        if self._logging:
+            self.log.add(start, end, cause)
+
+    def note_end(self, end: int) -> None:
+        """What was noted last has ended."""
+        if self._logging:
+            self.log.close(end)
+
     def called(self, name: str, start: int, end: int, cause: str) -> int:
         """Note a call that ends at ``end``; returns its correlation id."""
         process = self.process
         process.correlation = correlation = process.correlation + 1
         self.now = end
-        self.log.add(start, end, cause)
+        if self._logging:
+            self.log.add(start, end, cause)
         recorder = self.simulation.recorder
         if recorder is not None:
             recorder.calls.append((start, end, self, correlation, name))
@@ -168,20 +181,21 @@ class Host:
         self._calls += 1
         if self._calls % self.flush_every == 0:
             start, self.now = self.now, self.now + self.hardware.profiler_flush_ns
-            self.log.add(start, self.now, causes.PROFILER)
+            self.note(start, self.now, causes.PROFILER)
             if self.simulation.recorder is not None:
                 self.simulation.recorder.overheads.append((start, self.now, self))
 
     def opened(self, cause: str) -> int:
         """A call begins whose end is not known yet; returns its correlation id."""
         self.process.correlation += 1
-        self.log.add(self.now, NEVER, cause)
+        self._opened_at = self.now
+        self.note(self.now, NEVER, cause)
         return self.process.correlation
 
     def closed(self, name: str, correlation: int, end: int) -> None:
         """The call of :meth:`opened` has ended."""
-        start = self.log.starts[-1]
-        self.log.close(end)
+        start = self._opened_at
+        self.note_end(end)
         self.now = end
         recorder = self.simulation.recorder
         if recorder is not None:
@@ -215,6 +229,8 @@ class Host:
             recorder.ranges.append((start, self.now, self, "request", DOMAIN, number, START_END, "request"))
 
     def _note_stage(self) -> None:
+        if not self._logging:
+            return
         inner = next((name for name, domain, _, _ in reversed(self.stack) if domain == DOMAIN), "")
         self.log.stage(self.now, causes.STAGE_CAUSES.get(inner, causes.PYTHON))
 
@@ -247,10 +263,6 @@ class Host:
         """Wait for an item; it is then in ``host.value``."""
         return (after, _get, queue)
 
-    def try_get(self, queue: Queue, after: int = 0) -> Instruction:
-        """Take an item if there is one; else None is in ``host.value``."""
-        return (after, _try_get, queue)
-
 
 def _nothing(host: Host, instruction: Instruction) -> bool:
     return False
@@ -262,7 +274,7 @@ def _waited(host: Host, ns: int, cause: str) -> tuple[int, int] | None:
     host.now = end = start + (0 if host.free else ns)
     if cause not in host.simulation.recorded_waits:
         return None
-    host.log.add(start, end, cause)
+    host.note(start, end, cause)
     return (start, end) if host.simulation.recorder is not None else None
 
 
@@ -295,21 +307,19 @@ def _sleep_until(host: Host, instruction: Instruction) -> bool:
 def _put(host: Host, instruction: Instruction) -> bool:
     queue: Queue = instruction[2]
     if queue.waiting:
-        other, _ = queue.waiting.popleft()
-        _wake_getter(other, instruction[3], host.now)
+        _wake_getter(*queue.waiting.popleft(), instruction[3], host.now)
     else:
         queue.items.append(instruction[3])
     return False
 
 
-def _wake_getter(host: Host, item: Any, now: int) -> None:
+def _wake_getter(host: Host, since: int, item: Any, now: int) -> None:
     end = now + host.hardware.wake_up_ns
     host.value = item
     if causes.OS_WAIT in host.simulation.recorded_waits:
-        start = host.log.starts[-1]
-        host.log.close(end)
+        host.note_end(end)
         if host.simulation.recorder is not None:
-            host.simulation.recorder.os_calls.append((start, end, host, "pthread_cond_wait"))
+            host.simulation.recorder.os_calls.append((since, end, host, "pthread_cond_wait"))
     host.resume(end)
 
 
@@ -319,12 +329,6 @@ def _get(host: Host, instruction: Instruction) -> bool:
         host.value = queue.items.popleft()
         return False
     if causes.OS_WAIT in host.simulation.recorded_waits:
-        host.log.add(host.now, NEVER, causes.OS_WAIT)
+        host.note(host.now, NEVER, causes.OS_WAIT)
     queue.waiting.append((host, host.now))
     return True
-
-
-def _try_get(host: Host, instruction: Instruction) -> bool:
-    queue: Queue = instruction[2]
-    host.value = queue.items.popleft() if queue.items else None
-    return False

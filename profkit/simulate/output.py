@@ -57,16 +57,16 @@ def write_run(plan: Plan, output: Path, truth_file: Path | None = None, kineto: 
         if kineto is not None:
             files.finish(world.simulation)
         if truth_file is not None and idle is not None:
-            _write_truth(stack.enter_context(_new_file(truth_file)), plan, times, idle, world.simulation.devices)
+            head = truth_head(plan, times, world.decisions)
+            _write_truth(stack.enter_context(_new_file(truth_file)), head, times, idle, world.simulation.devices)
     return _remarks(plan, counts, times)
 
 
-def _write_truth(path: Path, plan: Plan, times: Times, idle: IdleLog, devices: list[Device]) -> None:
+def _write_truth(path: Path, head: dict[str, Any], times: Times, idle: IdleLog, devices: list[Device]) -> None:
     """The truth as JSON, the idle time last and a piece a line: there may be millions."""
-    head = json.dumps(truth_head(plan, times), allow_nan=False)
     keys = ("device", "start_ns", "end_ns", "cause")
     with path.open("w", encoding="utf-8") as file:
-        file.write(head[:-1] + ', "idle": [')
+        file.write(json.dumps(head, allow_nan=False)[:-1] + ', "idle": [')
         for i, row in enumerate(idle.rows(devices, times.window)):
             file.write((",\n" if i else "\n") + json.dumps(dict(zip(keys, row, strict=True))))
         file.write("\n]}\n")

@@ -104,6 +104,10 @@ class World:
     settings: dict[str, Any] = field(default_factory=dict)
     main: Host | None = None
     """The thread whose steps are counted."""
+    decisions: list[bool] = field(default_factory=list)
+    """What the program decided by the time that it was, in order."""
+    follow: Sequence[bool] | None = None
+    """Decisions of another run that are to be made here as well: so that both do the same work."""
     meetings: dict[Any, Meeting] = field(default_factory=dict)
     """Collectives that not all ranks have launched yet."""
 

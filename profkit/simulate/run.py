@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -82,7 +82,7 @@ def make_plan(seed: int, scenario: str = RANDOM, fault: str = NONE, steps: int =
     if fault == RANDOM:
         return replace(plan, faults=_drawn_faults(plan, chance, list(kinds.values())))
     planted = [] if fault == NONE else [kinds[fault]]
-    return replace(plan, faults=tuple((kind, _sized(plan, kind, chance)[0]) for kind in planted))
+    return replace(plan, faults=tuple((kind, _sized(plan, kind, chance)) for kind in planted))
 
 
 def _settings(chance: Chance) -> dict[str, Any]:
@@ -111,10 +111,8 @@ def _drawn_faults(plan: Plan, chance: Chance, kinds: list[Fault]) -> tuple[tuple
         taken = {part for other, _ in chosen for part in other.instead}
         if taken & set(fault.instead) or (fault.alone and wanted > 1):
             continue
-        scale, share = _sized(replace(plan, faults=chosen), fault, chance)
-        more = (*chosen, (fault, scale))
-        trial = replace(plan, faults=more, steps=min(plan.steps, _TRIAL_STEPS))
-        if share >= _FELT_SHARE and all(_share(trial, other) >= _FELT_SHARE for other, _ in chosen):
+        more = (*chosen, (fault, _sized(replace(plan, faults=chosen), fault, chance)))
+        if all(_share(replace(plan, faults=more), each) >= _FELT_SHARE for each, _ in more):
             chosen = more
     return chosen
 
@@ -129,29 +127,39 @@ def _shuffled(kinds: list[Fault], chance: Chance) -> list[Fault]:
 
 def _share(plan: Plan, fault: Fault) -> float:
     """Share of the window that the fix of a planted fault saves."""
-    return 1 - simulate(plan, {fault.name: FIXED}).window_ns / simulate(plan).window_ns
+    world = build(plan, {})
+    before = run(world)
+    return 1 - simulate(plan, {fault.name: FIXED}, world.decisions).window_ns / before.window_ns
 
 
-def _sized(plan: Plan, fault: Fault, chance: Chance) -> tuple[float, float]:
-    """(size of the fault at which it saves about a drawn share of the window, share that it saves), found by trial.
-
-    What the plan has already is planted too.
-    """
+def _sized(plan: Plan, fault: Fault, chance: Chance) -> float:
+    """A size at which the fault saves about a drawn share of the window, found by trial beside what is planted."""
+    if not fault.scales:
+        return 1.0
     target = chance.uniform(f"share/{fault.name}", 0.04, 0.3)
     least, most = max(target * 0.6, _LEAST_SHARE), min(target * 1.6, _MOST_SHARE)
     scale, low, high = 1.0, 0.0, 0.0
     for _ in range(_TRIALS):
         more = (*plan.faults, (fault, scale))
         share = _share(replace(plan, faults=more, steps=min(plan.steps, _TRIAL_STEPS)), fault)
-        if least <= share <= most or not fault.scales:
+        if least <= share <= most:
             break
         low, high = (scale, high) if share < target else (low, scale)
         scale = scale * 4 if not high else (low + high) / 2 if low else scale / 4
-    return scale, share
+    return scale
 
 
-def build(plan: Plan, modes: dict[str, str], recorder: Recorder | None = None, idle: IdleLog | None = None) -> World:
-    """The world of a run before anything has happened; ``modes`` of faults, PLANTED where not named."""
+def build(
+    plan: Plan,
+    modes: dict[str, str],
+    recorder: Recorder | None = None,
+    idle: IdleLog | None = None,
+    follow: Sequence[bool] | None = None,
+) -> World:
+    """The world of a run before anything has happened.
+
+    ``modes`` of faults: PLANTED where not named. ``follow``: decisions of another run, which are made here too.
+    """
     chance = Chance(plan.seed, f"{plan.scenario.name}/")
     settings = dict(plan.settings)
     simulation = Simulation(draw_hardware(Chance(plan.seed)), recorder, idle)
@@ -159,7 +167,7 @@ def build(plan: Plan, modes: dict[str, str], recorder: Recorder | None = None, i
         Planted(fault, modes.get(fault.name, PLANTED), scale, chance.child(f"fault/{fault.name}"))
         for fault, scale in plan.faults
     ]
-    world = World(simulation, chance, plan.steps, planted, settings)
+    world = World(simulation, chance, plan.steps, planted, settings, follow=follow)
     simulation.recorded_waits = settings["recorded_waits"]
     plan.scenario.build(world)
     return world
@@ -174,9 +182,9 @@ def run(world: World) -> Times:
     return Times(world.simulation.window(), _step_ns(world))
 
 
-def simulate(plan: Plan, modes: dict[str, str] | None = None) -> Times:
+def simulate(plan: Plan, modes: dict[str, str] | None = None, follow: Sequence[bool] | None = None) -> Times:
     """Run for the times alone."""
-    return run(build(plan, modes or {}))
+    return run(build(plan, modes or {}, follow=follow))
 
 
 @contextmanager
@@ -209,11 +217,11 @@ def _step_ns(world: World) -> int:
     return -1
 
 
-def prices(plan: Plan, times: Times) -> list[dict[str, Any]]:
+def prices(plan: Plan, times: Times, decisions: Sequence[bool]) -> list[dict[str, Any]]:
     """Cost and saving of each planted fault: the difference to a run with that fault free, or fixed."""
     out = []
     for fault, _ in plan.faults:
-        free, fixed = (simulate(plan, {fault.name: mode}) for mode in (FREE, FIXED))
+        free, fixed = (simulate(plan, {fault.name: mode}, decisions) for mode in (FREE, FIXED))
         known = min(times.step_ns, free.step_ns, fixed.step_ns) >= 0
         out.append(
             {
@@ -228,7 +236,7 @@ def prices(plan: Plan, times: Times) -> list[dict[str, Any]]:
     return out
 
 
-def truth_head(plan: Plan, times: Times) -> dict[str, Any]:
+def truth_head(plan: Plan, times: Times, decisions: Sequence[bool]) -> dict[str, Any]:
     """The content of a truth file, all but its idle time."""
     return {
         "schema": "profkit.simulate/1",
@@ -239,5 +247,5 @@ def truth_head(plan: Plan, times: Times) -> dict[str, Any]:
         "steps": plan.steps,
         "window_ns": times.window_ns,
         "step_ns": times.step_ns if times.step_ns >= 0 else None,
-        "faults": prices(plan, times),
+        "faults": prices(plan, times, decisions),
     }

@@ -125,7 +125,7 @@ def test_forgetting_what_is_past_changes_no_cause(monkeypatch: pytest.MonkeyPatc
     def idle() -> list[tuple[int, int, int, str]]:
         world, _ = played("tensor_parallel", 12)
         assert world.simulation.idle is not None
-        assert all(len(host.log.starts) > 0 for host in world.simulation.hosts)
+
         return list(world.simulation.idle.rows(world.simulation.devices, world.simulation.window()))
 
     whole = idle()

@@ -75,10 +75,8 @@ def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
     left = count
     step = 0
     while left:
-        new = None
-        if len(running) < _MOST_RUNNING:
-            yield host.get(ready) if not running else host.try_get(ready)
-            new = host.value
+        yield from admit(engine, ready, running, step)
+        new: Request | None = host.value
         decoding = list(running) if new is None or mixes else []
         engine.batch = max(len(decoding), 1)
         if new is None:
@@ -97,6 +95,23 @@ def serve(engine: Engine, ready: Queue, count: int) -> Iterator[Instruction]:
         step += 1
     yield from engine.finish()
     deliver(engine, unread)
+
+
+def admit(engine: Engine, ready: Queue, running: list[Request], step: int) -> Iterator[Instruction]:
+    """Put the request that joins in this step into ``host.value``, None if there is none.
+
+    Who joins when depends on the time. A run that prices a fault follows the run that has it, to do the same work.
+    """
+    host, world = engine.host, engine.world
+    yield host.work(0)  # what other threads do until now must have happened
+    if world.follow is not None:
+        joins = world.follow[step]
+    else:
+        joins = not running or (bool(ready.items) and len(running) < _MOST_RUNNING)
+    world.decisions.append(joins)
+    host.value = None
+    if joins:
+        yield host.get(ready)
 
 
 def deliver(engine: Engine, requests: list[Request]) -> None:
