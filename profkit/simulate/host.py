@@ -94,12 +94,11 @@ class Host:
         self.overhead_ns = 0
         """What a profiler adds to each call."""
         self.flush_every = 0
-        """After so many calls the profiler empties its buffer on this thread; 0: never."""
+        """Before each so-manieth step the profiler empties its buffer on this thread; 0: never."""
         self.free = False
         """Calls and own work take no time: what would a step cost without them?"""
         self.program: Program = iter(())
         self.stack: list[tuple[str, str, int, int]] = []
-        self._calls = 0
         self._opened_at = 0
         self._logging = self.simulation.idle is not None
         self._factors = [int(factor * 1024) for factor in jitter] if jitter else [1024] * _JITTER
@@ -143,7 +142,12 @@ class Host:
         return (nominal * self._factors[self.place & (_JITTER - 1)] >> 10) + self.overhead_ns
 
     def begin_step(self, kind: str) -> None:
-        """A step of the engine begins."""
+        """A step of the engine begins. The profiler's buffer may be full: by steps, so that it is in all runs alike."""
+        if self.flush_every and len(self.steps) % self.flush_every == self.flush_every - 1:
+            start, self.now = self.now, self.now + self.hardware.profiler_flush_ns
+            self.note(start, self.now, causes.PROFILER)
+            if self.simulation.recorder is not None:
+                self.simulation.recorder.overheads.append((start, self.now, self))
         self.step = Step(kind)
         self.steps.append(self.step)
         self.begin_part(0)
@@ -172,18 +176,7 @@ class Host:
         recorder = self.simulation.recorder
         if recorder is not None:
             recorder.calls.append((start, end, self, correlation, name))
-        if self.flush_every:
-            self._count_call()
         return correlation
-
-    def _count_call(self) -> None:
-        """The profiler's buffer is full now and then."""
-        self._calls += 1
-        if self._calls % self.flush_every == 0:
-            start, self.now = self.now, self.now + self.hardware.profiler_flush_ns
-            self.note(start, self.now, causes.PROFILER)
-            if self.simulation.recorder is not None:
-                self.simulation.recorder.overheads.append((start, self.now, self))
 
     def opened(self, cause: str) -> int:
         """A call begins whose end is not known yet; returns its correlation id."""

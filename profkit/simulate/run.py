@@ -92,7 +92,7 @@ def _settings(chance: Chance) -> dict[str, Any]:
         "style": chance.choice("style", _STYLES),
         "recorded_waits": frozenset(waits),
         "overhead_ns": chance.choice("overhead", (0, 0, 0, 600, 1_500)),
-        "flush_every": chance.choice("flush", (0, 0, 0, 2_500)),
+        "flush_every": chance.choice("flush", (0, 0, 0, 9)),
         "lost_calls": chance.choice("lost calls", (0, 0, 0, 0, 0, 0, 0, 60)),
     }
 

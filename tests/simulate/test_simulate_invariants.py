@@ -17,7 +17,7 @@ from profkit.simulate.records import Recorder
 from profkit.simulate.run import build, make_plan, run, scenarios
 
 
-def played(scenario: str, seed: int, fault: str = "random") -> tuple[World, dict[str, list[Any]]]:
+def played(scenario: str, seed: int, fault: str = "none") -> tuple[World, dict[str, list[Any]]]:
     """A run and all of its rows."""
     rows: dict[str, list[Any]] = defaultdict(list)
     world = build(make_plan(seed, scenario, fault, 6), {}, Recorder(lambda t, found: rows[t].extend(found)), IdleLog())
@@ -30,9 +30,8 @@ def device_ops(rows: dict[str, list[Any]]) -> list[Op]:
 
 
 @pytest.mark.parametrize("scenario", sorted(scenarios()))
-@pytest.mark.parametrize("seed", [1, 2])
-def test_streams_keep_their_order_and_engines_do_one_copy_at_a_time(scenario: str, seed: int) -> None:
-    _, rows = played(scenario, seed)
+def test_streams_keep_their_order_and_engines_do_one_copy_at_a_time(scenario: str) -> None:
+    _, rows = played(scenario, 1, "random")
     streams, engines = defaultdict(list), defaultdict(list)
     for op in device_ops(rows):
         assert op.end > op.start
@@ -102,7 +101,7 @@ def test_idle_time_is_what_busy_time_is_not(scenario: str) -> None:
 
 
 def test_no_more_than_the_queue_holds_is_launched_and_has_not_begun() -> None:
-    _, rows = played("queue_full", 6, "none")
+    _, rows = played("queue_full", 6)
     events = [(end, 1) for _, end, _, _, name in rows["calls"] if "Launch" in name or "Memcpy" in name]
     events += [(op.start, -1) for op in device_ops(rows)]
     waiting = most = 0
@@ -123,7 +122,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
 
 def test_forgetting_what_is_past_changes_no_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     def idle() -> list[tuple[int, int, int, str]]:
-        world, _ = played("tensor_parallel", 12)
+        world, _ = played("tensor_parallel", 12, "step_sync")
         assert world.simulation.idle is not None
 
         return list(world.simulation.idle.rows(world.simulation.devices, world.simulation.window()))

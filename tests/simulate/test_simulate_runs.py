@@ -98,7 +98,7 @@ def test_equal_seeds_give_equal_files_and_others_do_not(tmp_path: Path) -> None:
 
 
 def test_a_random_plan_draws_no_more_than_three_faults_that_fit() -> None:
-    plans = [make_plan(seed, "random", "random", STEPS) for seed in range(300, 312)]
+    plans = [make_plan(seed, "random", "random", STEPS) for seed in range(300, 308)]
     assert len({plan.scenario.name for plan in plans}) > 3
     assert {len(plan.faults) for plan in plans} >= {0, 1}
     for plan in plans:
