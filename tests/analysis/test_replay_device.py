@@ -1,4 +1,4 @@
-"""What the start of device work waits for: one trace for each kind of constraint, re-timed by hand to the nanosecond."""
+"""What the start of device work waits for: one trace for each kind of constraint, re-timed by hand."""
 
 from typing import Any
 

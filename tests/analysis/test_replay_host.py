@@ -74,9 +74,11 @@ def _event_wait(end: int, records: tuple[int, int], waited: int | None) -> list[
     row = [] if waited is None else [sync_of("event", 25_000, end - 25_000, 903, event=1, record=waited)]
     return [
         launch("a", at=0, start=9_000, dur=50_000),
-        call(6_000, 2_000, "cudaEventRecord", correlation=901), event_record(6_000, 1, record=records[0], correlation=901),
+        call(6_000, 2_000, "cudaEventRecord", correlation=901),
+        event_record(6_000, 1, record=records[0], correlation=901),
         launch("b", at=10_000, start=60_000, dur=100_000),
-        call(16_000, 2_000, "cudaEventRecord", correlation=902), event_record(16_000, 1, record=records[1], correlation=902),
+        call(16_000, 2_000, "cudaEventRecord", correlation=902),
+        event_record(16_000, 1, record=records[1], correlation=902),
         call(25_000, end - 25_000, "cudaEventSynchronize", correlation=903), *row,
         launch("c", at=end + 10_000, start=end + 19_000 if end > 100_000 else 170_000, dur=10_000),
     ]  # fmt: skip
@@ -255,7 +257,8 @@ def test_threads_that_work_at_the_same_time_take_no_turns(model_of: Any) -> None
 
 def test_calls_inside_of_calls_are_one(model_of: Any) -> None:
     found = model_of(
-        call(0, 10_000, "cudaLaunchKernel", correlation=1), call(2_000, 6_000, "cuLaunchKernel", correlation=2, api="driver"),
+        call(0, 10_000, "cudaLaunchKernel", correlation=1),
+        call(2_000, 6_000, "cuLaunchKernel", correlation=2, api="driver"),
         call(3_000, 2_000, "cuCtxGetCurrent", api="driver"), kernel(14_000, 5_000, correlation=2),
         call(20_000, 3_000, "cudaGetDevice"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The launch queue: a device takes 1,024 operations ahead; times of a program of two loops, computed by their formulas."""
+"""The launch queue: a device takes 1,024 operations ahead. Times are those of a program that has such a queue."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CALL, PAUSE, GAP = 2_000, 1_000, 1_000
 
 
 def program(kernel_ns: int, count: int = COUNT) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """(calls, kernels): launches as fast as the host can; one of a full queue returns GAP behind the start that frees it."""
+    """(calls, kernels) of a host that only launches; a call that finds the queue full returns GAP behind a start."""
     calls: list[tuple[int, int]] = []
     kernels: list[tuple[int, int]] = []
     free, device = 0, 0
@@ -55,7 +55,7 @@ def test_a_queue_that_was_never_full_is_kept_to_its_limit(model_of: Any) -> None
     assert sorted(row[1] for row in found.edges("queue")) == sorted(f"call {i} end" for i in held)
     changed = found.length(dict.fromkeys(range(COUNT), 150_000))
     starts = [start for start, _ in found.ops(changed)]
-    # A kernel each 151,000 from the first one on, and a call that is held returns a usual call (2,000) behind the start.
+    # A kernel each 151,000; a call that is held returns a usual call (2,000) behind the start that frees its place.
     assert starts == [6_000 + 151_000 * i for i in range(COUNT)]
     ends = [end for _, end in found.calls(changed)]
     assert [ends[i] for i in held[1:]] == [starts[i - AHEAD] + CALL for i in held[1:]]
