@@ -1,4 +1,4 @@
-"""Is it true? ``python -m bench.truth --seeds 10000-10199``: traces whose truth is known, and what profkit says of them.
+"""Is it true? ``python -m bench.truth --seeds 10000-10199``: traces whose truth is known, and what profkit says.
 
 For each seed a random scenario with random faults is simulated (``--pairs DIR`` takes X.sqlite beside X.json from any
 simulator instead). Three questions: has each idle nanosecond the true cause; does an unchanged replay reproduce the
@@ -80,7 +80,9 @@ def _price(
     analysis: Analysis, replayed: price.Replayed, wanted: str, fault: dict[str, Any], step_ns: int
 ) -> dict[str, Any]:
     """The truth of one fault, what the replay says, and whether that is right."""
-    row = {key: fault[key] for key in ("fault", "code", "cost_ns", "saving_ns", "cost_ns_per_step", "saving_ns_per_step")}
+    row = {
+        key: fault[key] for key in ("fault", "code", "cost_ns", "saving_ns", "cost_ns_per_step", "saving_ns_per_step")
+    }
     name, _, argument = wanted.partition(":")
     fix = all_fixes().get(name)
     found = fix.find(analysis, replayed.model, argument) if fix is not None else None

@@ -47,12 +47,13 @@ def whatif_text(result: WhatIf) -> str:
         lines = [f"{simulated}Nothing is predicted: {result.why_not}"]
     else:
         of = f" of {result.sampled}" if result.sampled else ""
-        lines = [
-            f"{simulated}The replay explains {text.percent(1 - result.trust.share)} of the recorded window{of} "
-            f"({text.ns(result.trust.window_ns)})"
-        ]
+        explained = text.percent(1 - result.trust.share)
+        window = text.ns(result.trust.window_ns)
+        lines = [f"{simulated}The replay explains {explained} of the recorded window{of} ({window})"]
     lines += ["", *_fix_lines(result)]
-    lines += [f"{name}: {reason}" for name, reason in result.not_found.items()] if result.predicted or result.why_not else []
+    lines += (
+        [f"{name}: {reason}" for name, reason in result.not_found.items()] if result.predicted or result.why_not else []
+    )
     if result.predicted is not None:
         lines += ["", *_compared(result.recorded, result.predicted)]
     assumed = list(dict.fromkeys(sentence for fix in result.fixes for sentence in fix.assumed))
@@ -95,8 +96,8 @@ def _compared(recorded: Mapping[str, Any], predicted: Mapping[str, Any]) -> list
     before, after = _idle(recorded), _idle(predicted)
     rows.append(["GPU idle, all devices", *_pair(sum(before.values()), sum(after.values()))])
     for cause in sorted({*before, *after}, key=lambda c: -max(before.get(c, 0), after.get(c, 0))):
-        if before.get(cause, 0) or after.get(cause, 0):
-            rows.append([f"  {cause}", *_pair(before.get(cause, 0), after.get(cause, 0))])
+        pair = before.get(cause, 0), after.get(cause, 0)
+        rows += [[f"  {cause}", *_pair(*pair)]] if any(pair) else []
     return columns(["all fixes together", "recorded", "predicted", "change"], rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -11,8 +11,8 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found, all_fixes, parse_fix
 from profkit.analysis.replay import Trust, build_model, replay
 from profkit.analysis.replay.price import Replayed, difference, start
-from profkit.analysis.replay.retime import retimed
 from profkit.analysis.replay.requests import moved_requests
+from profkit.analysis.replay.retime import retimed
 from profkit.analysis.summary import summarize, token_times, trace_facts
 from profkit.model import Trace
 
@@ -49,6 +49,8 @@ class WhatIf:
     sampled: str
     fixes: tuple[Priced, ...]
     not_found: Mapping[str, str]
+    asked: bool
+    """Whether fixes were named; else all were tried."""
     recorded: Mapping[str, Any]
     predicted: Mapping[str, Any] | None
 
@@ -79,6 +81,7 @@ def what_if(trace: Trace, fixes: Sequence[str] = ()) -> WhatIf:
         sampled=replayed.sampled,
         fixes=tuple(priced if fixes else sorted(priced, key=lambda p: -p.saving_ns)),
         not_found={label: NOTHING_FOUND for label, (_, hit) in found.items() if hit is None},
+        asked=bool(fixes),
         recorded=_numbers(analysis),
         predicted=predicted,
     )
@@ -91,20 +94,18 @@ def _why_not(analysis: Analysis, replayed: Replayed) -> str:
 
 
 def _priced(analysis: Analysis, replayed: Replayed, label: str, fix: Fix, hit: Found) -> Priced:
-    common = {"fix": label, "code": fix.code, "title": fix.title, "count": hit.count}
+    base = Priced(label, fix.code, fix.title, hit.count, known=False, assumed=hit.assumed, facts=hit.facts)
     if not replayed.trust.holds:
-        return Priced(**common, known=False, assumed=hit.assumed, facts=hit.facts)
+        return base
     cost, saving = (difference(analysis, replayed, change) for change in (hit.free, hit.fixed))
     stepwise = len(replayed.counted) > 0
-    return Priced(
-        **common,
+    return replace(
+        base,
         known=True,
         cost_ns=cost.window_ns,
         saving_ns=saving.window_ns,
         cost_ns_per_step=cost.step_ns if stepwise else None,
         saving_ns_per_step=saving.step_ns if stepwise else None,
-        assumed=hit.assumed,
-        facts=hit.facts,
     )
 
 

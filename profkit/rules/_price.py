@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from profkit import text
-from profkit.analysis.context import Analysis
 from profkit.analysis.constants import constants as constants
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Found
+from profkit.analysis.replay.price import difference
 from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
@@ -60,6 +63,40 @@ def priced(
         saving_ns_per_step=per_step,
         share=share,
         share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",
+        severity=severity(share),
+    )
+
+
+def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, device: int, **rest: Any) -> Finding:
+    """A Finding with the prices of a fix, as a replay of the trace's own dependencies gives them.
+
+    ``measured`` is what was measured of the fault, ns: it decides the severity where the price is not known, since the
+    model does not explain the trace or the fix finds nothing to change.
+    """
+    replayed = analysis.replayed
+    facts = dict(rest.pop("facts"))
+    if found is None or not replayed.trust.holds:
+        facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
+        large = measured >= CRITICAL_SHARE * (analysis.window.dur_ns if analysis.window else 0)
+        return Finding(**rest, facts=facts, severity="warning" if large else "info")
+    cost, saving = (difference(analysis, replayed, change) for change in (found.free, found.fixed))
+    facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
+    if replayed.sampled:
+        facts["replayed"] = replayed.sampled
+    base = Finding(**rest, facts=facts, cost_ns=max(cost.window_ns, 0), saving_ns=max(saving.window_ns, 0))
+    steps = analysis.counted_steps(device if device >= 0 else None)
+    if not len(replayed.counted) or not steps.median_ns:
+        window = analysis.window.dur_ns if analysis.window else 0
+        share = min(base.saving_ns / window, 1.0) if window else None
+        return replace(base, share=share, share_of="the window", severity=severity(share))
+    per_step = max(saving.step_ns, 0)
+    share = per_step / steps.median_ns
+    return replace(
+        base,
+        cost_ns_per_step=max(cost.step_ns, 0),
+        saving_ns_per_step=per_step,
+        share=share,
+        share_of=f"the median {steps.kind} step ({text.count(steps.count, 'step')})",
         severity=severity(share),
     )
 

@@ -9,12 +9,12 @@ Why it costs time
     A faster GPU or a faster kernel then changes nothing.
 
 How the cost is computed
-    cost: the summed length of idle gaps that hold nothing but launching (the deciding thread was in launch calls, in
-    at most 100 us of its own code between two launches, or the launch was on its way for at most 100 us), inside
-    decode steps. saving:
-    cost minus one graph launch for each step, 2.5 us and 1 ns a kernel (published figures, see the facts): what is
-    left if the step is replayed as one CUDA graph. Fires where the cost is at least 10 % of the time of these steps,
-    and most kernels start within 20 us of their launch call.
+    Fires where idle gaps that hold nothing but launching (the deciding thread was in launch calls, in at most 100 us
+    of its own code between two launches, or the launch was on its way for at most 100 us) are at least 10 % of the time
+    of these steps, and most kernels start within 20 us of their launch call. Both prices are the recorded window minus
+    a replay of the trace's own dependencies. cost: the launches, and the host's work between them, take no time.
+    saving: each run of launches without a wait or a host copy between them is one graph launch, as long as those of
+    the trace, or 2.5 us and 1 ns a kernel (published figures, see the facts).
 
 What to do
     Capture the decode step in a CUDA graph for each batch size, or compile it (torch.compile with
@@ -35,12 +35,14 @@ import numpy as np
 from profkit import text
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH
 from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Found
+from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
 from profkit.analysis.intervals import percentile
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.arrays import distinct
 from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
-from profkit.rules._price import constants, priced
+from profkit.rules._price import priced_by_replay
 from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.10
@@ -82,19 +84,15 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
     length = idle.end[gaps] - idle.start[gaps]
     cost, first = int(length.sum()), int(gaps[0])
     calls = distinct(work.call[kernels])
-    graph = constants()["graph_launch"]
-    replays = max(steps, 1)
-    saving = max(cost - replays * graph["base_ns"] - len(kernels) * graph["node_ns"], 0)
     what = "Decode is" if steps else "The GPU is"
     each = f"each step launches {text.count(_half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
     kernel_p50 = percentile(work.end[kernels] - work.start[kernels], 50)
     interval_p50 = _interval(analysis, calls)
-    return priced(
+    return priced_by_replay(
         analysis,
+        as_graphs(analysis, kernels),
+        measured=cost,
         device=device,
-        cost=length,
-        saving=saving,
-        step=analysis.steps.of_work[idle.ends_at[gaps]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:decode:" if steps else f"{RULE.code}:{device}:window:",
@@ -112,10 +110,8 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
             "launches_per_step": _half_up(len(calls), steps) if steps else -1,
             "kernel_p50_ns": kernel_p50 or 0,
             "launch_interval_p50_ns": interval_p50 or 0,
+            "waited_ns": cost,
             "of_ns": total,
-            "graph_launch_base_ns": graph["base_ns"],
-            "graph_launch_node_ns": graph["node_ns"],
-            "graph_launch_source": graph["source"],
         },
         evidence=(
             evidence(
@@ -128,6 +124,18 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
             ),
         ),
     )
+
+
+def as_graphs(analysis: Analysis, kernels: Ints) -> Found | None:
+    """The launches of these kernels, each run of them as one graph launch."""
+    model = analysis.replayed.model
+    chosen = np.zeros(len(analysis.whole_work) + 1, bool)
+    chosen[analysis.whole_row(kernels)] = True
+    calls = model.call[chosen[model.row]]
+    keep = np.zeros(len(model.calls), bool)
+    keep[calls[calls >= 0]] = True
+    keep |= ~analysis.launch_calls[model.calls.row]  # what stands between two launches is judged by its kind
+    return of_runs(analysis, model, find_runs(analysis, model, keep))
 
 
 def _advice(analysis: Analysis) -> str:

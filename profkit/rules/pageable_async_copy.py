@@ -9,10 +9,10 @@ Why it costs time
     return before the data are staged (H2D) or there (D2H): asynchronous in name only, it stops the host.
 
 How the cost is computed
-    cost: for each copy the longer of its call on the host and itself on the GPU. saving: for each copy of more than
-    64 kB its length on the GPU minus bytes over the published pinned rate (PCIe 5 or 4 by the GPU's name, see the
-    facts), never below 0: what pinned memory alone gives back. A smaller copy takes the same time either way. Whether a
-    call blocked is read from its end against the end of the copy.
+    Both prices are the recorded window minus a replay of the trace's own dependencies. cost: the copies and their calls
+    take no time. saving: a copy of more than 64 kB takes its bytes over the rate of the trace's own large pinned
+    copies, or over the published rate (PCIe 5 or 4 by the GPU's name, see the facts), never longer than recorded, and
+    its call waits for nothing. Whether a call blocked is read from its end against the end of the copy.
 
 What to do
     Allocate the host side once, pinned (pin_memory=True), and reuse it; pinning a fresh buffer for each copy costs more
@@ -26,18 +26,21 @@ When it is wrong
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from profkit import text
 from profkit.analysis.calls import SYNC
 from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Found
+from profkit.analysis.fixes._find import copies
+from profkit.analysis.fixes._rates import pinned_rate
+from profkit.analysis.fixes.pinned_copies import of_copies
 from profkit.analysis.waits import is_pageable
 from profkit.analysis.work import COPIES
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
-from profkit.rules._price import constants, priced
+from profkit.rules._price import priced_by_replay
 from profkit.rules.sync_every_step import waits_of_every_step
 from profkit.schema import COPY_KINDS, MEMORY_KINDS
 from profkit.testing import Row, build_trace, call, copy
@@ -69,8 +72,8 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     calls = work.call[rows]
     host = analysis.call_end[calls] - trace.array("calls", "start_ns")[calls]
     blocked = int((analysis.call_end[calls] >= work.end[rows]).sum())
-    rate, generation = _pinned_rate(analysis, device)
-    ideal = (size * 1_000_000_000) // rate
+    kind = COPY_KINDS.index(word)
+    rate, source = pinned_rate(analysis, analysis.replayed.model, device, kind)
     followed = _synced(analysis, calls)
     names = sorted({trace.name(int(n), "base") for n in np.unique(trace.array("calls", "name")[calls])})
     total_bytes, total = int(size.sum()), int(length.sum())
@@ -78,12 +81,11 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     what = f"small read-back{'s' if len(rows) > 1 else ''}" if small else ("upload" if word == "h2d" else "download")
     longest = rows[np.argsort(-length, kind="stable")]
     first = int(longest[0])
-    return priced(
+    return priced_by_replay(
         analysis,
+        _pinned(analysis, rows),
+        measured=int(np.maximum(host, length).sum()),
         device=device,
-        cost=np.maximum(host, length),
-        saving=np.where(size > _SMALL_BYTES, np.maximum(length - ideal, 0), 0),
-        step=analysis.steps.of_work[rows],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:{word}:",
@@ -109,8 +111,7 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
             "blocking_calls": blocked,
             "followed_by_sync": followed,
             "pinned_bytes_per_s": rate,
-            "pinned_rate_of": generation,
-            "pinned_rate_source": constants()["pinned_copy"]["source"],
+            "pinned_rate_source": source,
         },
         evidence=(
             evidence(
@@ -123,13 +124,14 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     )
 
 
-def _pinned_rate(analysis: Analysis, device: int) -> tuple[int, str]:
-    """(bytes per second, what it is of) that pinned memory is published to reach on this GPU."""
-    figures: dict[str, Any] = constants()["pinned_copy"]
-    name = analysis.device_name(device)
-    if any(gpu in name for gpu in figures["pcie5_gpus"]):
-        return int(figures["pcie5_bytes_per_s"]), "PCIe 5 x16, by the GPU's name"
-    return int(figures["pcie4_bytes_per_s"]), "PCIe 4 x16, assumed"
+def _pinned(analysis: Analysis, rows: Ints) -> Found | None:
+    """These copies from pinned memory; None where they are not in what is replayed."""
+    model = analysis.replayed.model
+    chosen = np.zeros(len(analysis.whole_work), bool)
+    chosen[analysis.whole_row(rows)] = True
+    ops, kind, size = copies(analysis, model)
+    mine = chosen[model.row[ops]]
+    return of_copies(analysis, model, ops[mine], kind[mine], size[mine]) if mine.any() else None
 
 
 def _stream_words(analysis: Analysis, rows: Ints) -> str:

@@ -10,9 +10,9 @@ Why it costs time
     submits the whole sequence with one call.
 
 How the cost is computed
-    cost: the summed length of idle gaps inside the repetitions that hold nothing but launching (see PK201; where the
-    capture has no calls, every gap inside). saving: cost minus one graph launch for each repetition, 2.5 us and 1 ns a
-    kernel (published figures, see the facts). Fires where the cost is at least 10 % of the window.
+    Fires where idle gaps inside the repetitions that hold nothing but launching (see PK201; where the capture has no
+    calls, every gap inside) are at least 10 % of the window. Both prices are the recorded window minus a replay of the
+    trace's own dependencies, as PK201's: the launches take no time, or each run of them is one graph launch.
 
 What to do
     Capture the sequence once and replay it. A capture fails on a synchronisation or a blocking copy inside: remove what
@@ -37,7 +37,8 @@ from profkit.analysis.steps_kernels import KernelSequence, graph_share
 from profkit.analysis.waits import Waits, find_waits, is_pageable
 from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_gpu_rows
-from profkit.rules._price import constants, priced
+from profkit.rules._price import priced_by_replay
+from profkit.rules.launch_bound_decode import as_graphs
 from profkit.testing import build_trace, launch
 
 SMALLEST_SHARE = 0.10
@@ -82,18 +83,15 @@ def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window:
     idle, work, repeats = analysis.idle, analysis.work, sequence.repeats
     count, length = int(repeats.whole.sum()), repeats.length
     cost = int(idle.length[inside].sum())
-    graph = constants()["graph_launch"]
-    saving = max(cost - count * (graph["base_ns"] + length * graph["node_ns"]), 0)
     device = int(work.device[sequence.rows[0]])
     first = sequence.rows[repeats.starts[0] : repeats.ends[0]]
     waits = _waits_inside(analysis, sequence)
     blocked = _blocked(analysis.trace, waits, count)
-    return priced(
+    return priced_by_replay(
         analysis,
+        as_graphs(analysis, sequence.rows),
+        measured=cost,
         device=device,
-        cost=idle.length[inside],
-        saving=saving,
-        step=analysis.steps.of_work[idle.ends_at[inside]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:{device}:sequence:",
@@ -109,10 +107,8 @@ def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window:
             "repetitions": count,
             "waits_inside": len(waits),
             "waits": blocked,
+            "waited_ns": cost,
             "of_ns": window,
-            "graph_launch_base_ns": graph["base_ns"],
-            "graph_launch_node_ns": graph["node_ns"],
-            "graph_launch_source": graph["source"],
         },
         evidence=(
             evidence(

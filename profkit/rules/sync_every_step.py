@@ -9,10 +9,11 @@ Why it costs time
     until the host has woken up, done its own work and launched again.
 
 How the cost is computed
-    cost: the time that the host waited inside steps (synchronisation calls, and read-back calls that returned only
-    when the copy was done; overlaps counted once, processes added). saving: that time minus what the GPUs of the
-    process were busy meanwhile, and minus their gaps between rows that had been submitted before: removing the wait
-    alone cannot give back more. The idle time behind it, in which the host does its own work, is PK101's.
+    Both prices are the recorded window minus a replay of the trace's own dependencies. cost: the waits and the
+    read-backs that they are for take no time. saving: read-backs are made from pinned memory and looked at a step later
+    (the host still runs no more than a step ahead), other synchronisations are gone. Beside it the facts say how long
+    the host waited, and what of that the GPUs stood still with nothing submitted: removing the wait alone, without the
+    host's own work behind it, cannot give back more than that.
 
 What to do
     Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and look
@@ -27,15 +28,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 
 import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Found, no_step_sync, read_later
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Finding, Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work, needs_steps
-from profkit.rules._price import priced
+from profkit.rules._price import priced_by_replay
 from profkit.testing import build_trace, call, launch, span
 
 MOST_STEPS = 0.8
@@ -75,11 +78,11 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
     longest = waits.call[np.argsort(waits.start - waits.end, kind="stable")]
     first = int(longest[0])
     by = f" from {', '.join(who)}" if who else ""
-    return priced(
+    return priced_by_replay(
         analysis,
-        cost=_shared_out(waits.end - waits.start, time.waited),
-        saving=_shared_out(time.drained_each, time.drained),
-        step=waits.step,
+        _without(analysis),
+        measured=time.drained,
+        device=-1,
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:steps:",
@@ -88,8 +91,8 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
             f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
             f"{', '.join(name for name, _ in names.most_common(3))}){by}"
             f"{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
-            f"the GPU was busy {text.ns(time.busy)} of it: removing the wait alone gives back at most "
-            f"{text.ns(time.drained)}"
+            f"the GPU was busy {text.ns(time.busy)} of it: of the waiting alone at most "
+            f"{text.ns(time.drained)} can be given back, beside it the host's own work that then overlaps"
         ),
         cause="the host reads a result of the step before it can go on",
         advice=RULE.advice,
@@ -143,11 +146,18 @@ def _read_back_words(trace: Trace, read_backs: Ints) -> str:
     return f", for {text.count(count, memory + 'read-back')} of {text.size(mean)}{each} (D2H)"
 
 
-def _shared_out(parts: Ints, total: int) -> Ints:
-    """Waits that overlap are counted once: their lengths, scaled so that they add up to the total."""
-    added = max(int(parts.sum()), 1)
-    edges = np.concatenate(([0], np.cumsum(parts))).astype(object) * total // added
-    return np.diff(edges).astype(np.int64)
+def _without(analysis: Analysis) -> Found | None:
+    """All waits of the steps at once: read-backs looked at a step later, other synchronisations gone."""
+    model = analysis.replayed.model
+    parts = [found for fix in (read_later, no_step_sync) if (found := fix.find(analysis, model, "")) is not None]
+    if not parts:
+        return None
+    return Found(
+        count=sum(part.count for part in parts),
+        free=lambda m: reduce(lambda changed, part: part.free(changed), parts, m),
+        fixed=lambda m: reduce(lambda changed, part: part.fixed(changed), parts, m),
+        assumed=tuple(sentence for part in parts for sentence in part.assumed),
+    )
 
 
 def _counted(syncs: int, waits: int) -> str:

@@ -79,7 +79,7 @@ def test_hot_are_the_gaps_of_the_lead_all_along_the_trace() -> None:
     assert report.hot is not None
     assert (report.hot.what, report.hot.device) == ("idle gaps of PK201", 0)
     assert report.lead is not None
-    assert report.hot.intervals.total == report.lead.cost_ns
+    assert report.hot.intervals.total == report.lead.facts["waited_ns"]
     report = report_of(idle_gaps.fires())
     assert report.hot is not None
     assert report.lead is not None

@@ -71,11 +71,13 @@ def test_idle_gaps_add_up_by_cause() -> None:
     assert finding.saving_ns == 9 * 490_000
 
 
-def test_launch_bound_price_is_the_formula_of_its_page() -> None:
+def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK201"].fires()))[0] if f.code == "PK201")
-    # 49 gaps of 6,000 in each of 5 steps, and 4 from the last kernel of a step to the first of the next: 26,000.
-    assert finding.cost_ns == 5 * 49 * 6_000 + 4 * 26_000
-    assert finding.saving_ns == finding.cost_ns - 5 * 2_500 - 250
+    # Of 2,574,000 ns remain 250 kernels of 4,000, 1,000 apart: the host is far ahead with a launch a step of 2,550.
+    assert finding.cost_ns == 2_574_000 - (250 * 4_000 + 249 * 1_000)
+    assert finding.saving_ns == finding.cost_ns
+    assert finding.saving_ns_per_step == 520_000 - 50 * 5_000
+    assert finding.facts["waited_ns"] == 5 * 49 * 6_000 + 4 * 26_000
     assert finding.facts["launches_per_step"] == 50
     assert finding.facts["kernel_p50_ns"] == 4_000
     assert finding.facts["launch_interval_p50_ns"] == 10_000
@@ -84,18 +86,22 @@ def test_launch_bound_price_is_the_formula_of_its_page() -> None:
 def test_pageable_price_uses_the_pinned_rate() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK301"].fires()))[0] if f.code == "PK301")
     ideal = 1_573_000 * 10**9 // 24_800_000_000
-    assert finding.cost_ns == 3 * 150_000
-    assert finding.saving_ns == 3 * (139_392 - ideal)
+    # The host's own work stays: 850,000 ns before each of two copies. A pinned copy's call takes 3,000 ns, and the copy
+    # begins 4,000 ns after it.
+    window = 2 * 1_000_000 + 139_392
+    assert finding.cost_ns == window - 2 * 850_000
+    assert finding.saving_ns == window - (2 * (850_000 + 3_000) + ideal)
     assert finding.facts["blocking_calls"] == 3
     assert finding.facts["pinned_rate_source"]
 
 
-def test_sync_price_is_what_the_gpu_was_not_busy() -> None:
+def test_sync_price_is_the_window_less_that_of_a_gpu_that_always_has_work() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK303"].fires()))[0] if f.code == "PK303")
-    # Each wait lasts 710,000, the kernel ends 20,000 before it.
-    assert finding.cost_ns == 5 * 710_000
+    # Each wait lasts 710,000, the kernel ends 20,000 before it: without waits 5 kernels of 700,000 remain, 1,000 apart.
+    assert finding.facts["wait_ns"] == 5 * 710_000
     assert finding.facts["gpu_busy_meanwhile_ns"] == 5 * 690_000
-    assert finding.saving_ns == 5 * 20_000
+    assert finding.facts["recoverable_ns"] == 5 * 20_000
+    assert finding.cost_ns == finding.saving_ns == 4_700_000 - (5 * 700_000 + 4 * 1_000)
 
 
 def test_waits_outside_of_steps_are_counted_apart() -> None:

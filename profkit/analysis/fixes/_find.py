@@ -35,7 +35,7 @@ def named(analysis: Analysis, model: Model, *parts: str, without: tuple[str, ...
 
 
 def step_of_calls(analysis: Analysis, model: Model) -> Ints:
-    """Step of each call: of the device work it submitted, else the one whose host range holds its start; -1 for none."""
+    """Step of each call: of the device work it submitted, else the one whose range holds its start; -1 for none."""
     process = analysis.trace.array("calls", "process")[model.calls.row]
     out = analysis.step_of_time(model.calls.start, process)
     steps = analysis.steps.of_work

@@ -38,7 +38,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         count=len(ops),
         free=partial(_free, ops=ops),
         fixed=partial(_free, ops=ops[~first]),
-        assumed=("one upload of all of them takes as long as the first of them: they are bound by latency, not by bytes",),
+        assumed=("one upload of all of them takes as long as one of them: bound by latency, not by bytes",),
         facts={"uploads": len(ops), "steps": int(first.sum())},
     )
 

@@ -12,7 +12,8 @@ from profkit.analysis.calls import COPY, GRAPH_LAUNCH, LAUNCH, MEMSET, OTHER
 from profkit.analysis.constants import constants
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import D2D, MEMSET as MEMSET_COPY, copies, in_ranges, step_of_calls
+from profkit.analysis.fixes._find import D2D, copies, in_ranges, step_of_calls
+from profkit.analysis.fixes._find import MEMSET as MEMSET_COPY
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import LAUNCH as LAUNCH_EDGE
 from profkit.analysis.replay.model import STREAM, Model
@@ -102,7 +103,7 @@ def _as_graph(model: Model, *, runs: Runs, own: Ints, stays: Ints, startup: int,
 
 
 def _graph_lags(analysis: Analysis, model: Model) -> tuple[int, int]:
-    """(from a graph launch's return to its first node, from node to node), ns; -1 where the trace has no graph nodes."""
+    """(from a graph launch's return to its first node, from node to node), ns; -1 in traces without graph nodes."""
     is_graph = np.zeros(len(model.work), bool)
     has = model.call >= 0
     is_graph[has] = model.calls.kind[model.call[has]] == GRAPH_LAUNCH

@@ -12,7 +12,7 @@ from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
 from profkit.analysis.replay.peers import matched_collectives
-from profkit.model import Ints
+from profkit.model import Ints, Mask
 
 MOST = 0.6
 """Part of the time that ranks wait for the last one that must be due to a rank for it to be the late one."""
@@ -21,7 +21,7 @@ LEAST_NS = 5_000
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    """Between two collectives, the excess of the late rank over the median of the others, of its host or its kernels."""
+    """Between two collectives, what the late rank's host or kernels take more than the median of the others."""
     sets = matched_collectives(analysis.trace, model.work)
     if not sets:
         return None
@@ -34,7 +34,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     late = int(waited.argmax())
     if waited[late] < MOST * max(int(late_by.sum()), 1):
         return None
-    known = (model.call[every] >= 0).all(axis=0)
+    known: Mask = np.logical_and.reduce(model.call[every] >= 0, axis=0)
     known[1:] &= known[:-1]  # the stretch before a collective begins with the one before it
     at = np.flatnonzero((last == late) & (late_by >= LEAST_NS) & known)
     calls, gaps = _host_excess(model, every, late, at)

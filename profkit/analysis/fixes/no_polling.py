@@ -1,4 +1,4 @@
-"""Waiting by asking (cudaEventQuery in a loop): one synchronisation, which wakes the thread as soon as the work is done."""
+"""Waiting by asking (cudaEventQuery in a loop): one synchronisation, which wakes the thread when the work is done."""
 
 from __future__ import annotations
 

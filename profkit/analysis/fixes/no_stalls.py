@@ -10,7 +10,6 @@ from profkit.analysis.fixes._find import call_names, in_ranges, steady_calls
 from profkit.analysis.fixes._host_gone import host_gone
 from profkit.analysis.replay.model import Model
 from profkit.arrays import key_of
-from profkit.model import Ints
 
 STALL_NS = 200_000
 """Shorter pauses are not told from the host's work."""
@@ -20,7 +19,7 @@ _STAGES = ("schedule", "tokenize", "sample", "detokenize")
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    """Host work outside of CPU stages that takes over ten medians of what stands between the same two calls elsewhere."""
+    """Host work outside of CPU stages that takes ten medians of what stands between the same two calls elsewhere."""
     own = model.calls.gap - in_ranges(analysis, model, _STAGES)
     part = np.zeros(len(own), np.int64)
     name = call_names(analysis, model)

@@ -9,7 +9,16 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import D2H, H2D, LARGE_BYTES, call_names, copies, is_pageable, usual_start, usual_submit
+from profkit.analysis.fixes._find import (
+    D2H,
+    H2D,
+    LARGE_BYTES,
+    call_names,
+    copies,
+    is_pageable,
+    usual_start,
+    usual_submit,
+)
 from profkit.analysis.fixes._rates import pinned_length, pinned_rate
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model

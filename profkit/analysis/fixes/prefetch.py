@@ -1,4 +1,4 @@
-"""Uploads that the same step waits for: issued a step ahead on a stream of their own, so that they overlap its kernels."""
+"""Uploads that the same step waits for: issued a step ahead on a stream of their own, beside its kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copies, step_of_calls
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import EVENT, STREAM, Model
 from profkit.model import Ints
-
 
 OF_STEP = 0.01
 """An upload that takes a smaller part of a step is not worth a stream of its own."""

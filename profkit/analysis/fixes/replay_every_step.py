@@ -1,4 +1,4 @@
-"""Steps that launch kernels one by one among steps that replay a graph (a batch size without a graph): these replay too."""
+"""Steps that launch kernel by kernel among steps that replay a graph (a batch size without one): these replay too."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         return None
     gone = partial(_gone, calls=calls)
     return Found(
-        count=len(calls), free=gone, fixed=gone, assumed=("each graph is captured and instantiated before the first step",)
+        count=len(calls),
+        free=gone,
+        fixed=gone,
+        assumed=("each graph is captured and instantiated before the first step",),
     )
 
 

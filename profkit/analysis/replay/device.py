@@ -26,7 +26,7 @@ _SORTS = 6
 
 @dataclass(frozen=True)
 class _Family:
-    """One kind of constraint, for the operations ``op``: from point ``src`` at ``since``; ``usual`` is its usual lag."""
+    """One kind of constraint, for the operations ``op``: from point ``src`` at ``since``, with its usual lag."""
 
     kind: int
     op: Ints
@@ -35,9 +35,7 @@ class _Family:
     usual: Ints
 
 
-def start_edges(
-    trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tuple[Ints, Ints], engine: Ints
-) -> Edges:
+def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tuple[Ints, Ints], engine: Ints) -> Edges:
     """Constraints on the start of every operation.
 
     ``awaited`` are pairs (operation, operation of another stream whose event it waited for). The constraint that was

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from profkit.analysis.replay.model import LAUNCH, QUEUE, STREAM, WAIT, Edges, Model
-from profkit.model import Array, Ints, Mask
+from profkit.model import Ints, Mask
 
 
 def without_waits(model: Model, calls: Ints) -> Model:
@@ -52,15 +52,16 @@ def with_length(model: Model, ops: Ints, dur: Ints | int) -> Model:
 
 
 def without_ops(model: Model, ops: Ints) -> Model:
-    """These operations take no time, and nothing holds them but the one before them in their stream."""
+    """These operations take no time, and nothing holds them but their calls and the one before in their stream."""
     model = with_length(model, ops, 0)
     gone = np.zeros(len(model.work), bool)
     gone[ops] = True
-    into = (model.edges.dst >= model.first_op) & gone[np.maximum(model.edges.dst - model.first_op, 0) // 2]
-    weight = np.where(into & (model.edges.kind == STREAM), 0, model.edges.weight)
-    alone = _sole_constraint(model.edges, into, model.points)
-    keep = ~(into & (model.edges.kind != STREAM)) | alone
-    return replace(model, edges=replace(model.edges, weight=weight).where(keep))
+    edges = model.edges
+    into = (edges.dst >= model.first_op) & gone[np.maximum(edges.dst - model.first_op, 0) // 2]
+    weight = np.where(into & (edges.kind == STREAM), 0, edges.weight)
+    weight = np.where(into & (edges.kind == LAUNCH), np.minimum(weight, edges.usual), weight)
+    keep = ~into | np.isin(edges.kind, (STREAM, LAUNCH))
+    return replace(model, edges=replace(edges, weight=weight).where(keep))
 
 
 def without_staging(model: Model, ops: Ints, lag: int) -> Model:
@@ -151,10 +152,3 @@ def _into(model: Model, calls: Ints) -> Mask:
 
 def _drop(model: Model, mask: Mask) -> Model:
     return replace(model, edges=model.edges.where(~mask))
-
-
-def _sole_constraint(edges: Edges, mask: Mask, points: int) -> Array:
-    """Of the marked constraints those whose point has no stream constraint: without them it would be held by nothing."""
-    has_stream = np.zeros(points, bool)
-    has_stream[edges.dst[edges.kind == STREAM]] = True
-    return mask & ~has_stream[edges.dst]

@@ -33,7 +33,7 @@ def shares(work: Work, engine: Ints) -> bool:
     """Whether copies of more than one stream meet on an engine."""
     used = engine >= 0
     pairs = np.unique(np.stack((engine[used], work.track[used].astype(np.int64))), axis=1)
-    return len(np.unique(pairs[0])) < pairs.shape[1]
+    return bool(len(np.unique(pairs[0])) < pairs.shape[1])
 
 
 def without_engines(model: Model) -> Model:

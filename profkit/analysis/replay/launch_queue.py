@@ -10,7 +10,7 @@ from profkit.analysis.work import Work
 from profkit.model import Ints
 
 LENGTH = 1_024
-"""Submissions that a device takes ahead: in exports of an A100 a call waits from 1,021 operations that have not begun."""
+"""Submissions that a device takes ahead: in exports of an A100 a call waits once 1,021 of them have not begun."""
 DEPTH = 256
 """With fewer outstanding submissions a long launch call waits for something else."""
 SLOW_LAUNCH_NS = 20_000
@@ -61,7 +61,7 @@ def _waited(calls: Calls, work: Work, call: Ints, order: Ints, slow: int) -> Poi
 
 
 def _limit(calls: Calls, work: Work, call: Ints, order: Ints) -> Points:
-    """Every so many submissions: the operation LENGTH before must have begun; nothing where the record says otherwise."""
+    """Every so many submissions: the one LENGTH before must have begun. Nothing where the record says otherwise."""
     place = np.arange(LENGTH, len(order), _EVERY)
     at, before = call[order[place]], order[place - LENGTH]
     if len(place) and (calls.end[at] < work.start[before]).any():

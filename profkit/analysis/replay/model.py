@@ -18,8 +18,8 @@ EDGE_KINDS = ("launch", "stream", "event", "engine", "inferred", "peer", "wait",
 LAUNCH, STREAM, EVENT, ENGINE, INFERRED, PEER, WAIT, QUEUE, POLL, HANDOFF = range(len(EDGE_KINDS))
 """Why one point waits for another: a call submitted the operation; the operation before it in its stream; an event of
 another stream; the same copy engine; the end of an operation that is no recorded dependency but explains the start; the
-last rank of a collective; a call that returns when device work is done; a launch call that found its queue full; the last of
-some queries in a row, which found the work done; a thread that waited for another one."""
+last rank of a collective; a call that returns when device work is done; a launch call that found its queue full; the
+last of some queries in a row, which found the work done; a thread that waited for another one."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def _periods(analysis: Analysis, replayed: Replayed, times: Times) -> Ints:
     """Period of each compared step in a replay: from the end of the work of the step before to its own."""
     end = np.full(len(analysis.steps) + 1, -(1 << 60))
     np.maximum.at(end, replayed.step, times.end)
-    return end[replayed.counted] - end[replayed.counted - 1]
+    out: Ints = end[replayed.counted] - end[replayed.counted - 1]
+    return out
 
 
 def _compared(analysis: Analysis, step: Ints) -> Ints:
@@ -97,7 +98,8 @@ def _compared(analysis: Analysis, step: Ints) -> Ints:
     present[step] = True
     rows = np.flatnonzero(analysis.counted_steps().mask & present[:-1])
     rows = rows[rows > 0]
-    return rows[present[rows - 1] & (steps.kind[rows] == steps.kind[rows - 1])]
+    out: Ints = rows[present[rows - 1] & (steps.kind[rows] == steps.kind[rows - 1])]
+    return out
 
 
 def _part(analysis: Analysis) -> tuple[Window | None, str]:

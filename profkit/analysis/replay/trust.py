@@ -19,7 +19,7 @@ from profkit.analysis.work import COPIES
 from profkit.model import Ints, Mask
 
 PLAUSIBLE_NS = 20_000
-"""A lag up to this, or up to ten usual ones, belongs to its constraint; a longer one has a cause that is not recorded."""
+"""A lag up to this, or up to ten usual ones, belongs to its constraint; a longer one has an unrecorded cause."""
 LARGEST_ERROR = 0.02
 """Prices are not known where the model misses more than this share of the recorded window."""
 
@@ -49,11 +49,11 @@ class Trust:
     def why_not(self) -> str:
         """Why prices are not known; empty where they are."""
         if self.unjoined > 0.5:
-            return f"{self.unjoined:.0%} of the device operations have no recorded call"
+            return f"{100 * self.unjoined:.1f} % of the device operations have no recorded call"
         if self.share > LARGEST_ERROR:
             where = "starts of device work" if self.unexplained_ops else "waits of the host"
             return (
-                f"the replay explains {1 - self.share:.1%} of the recorded window: "
+                f"the replay explains {100 * (1 - self.share):.1f} % of the recorded window: "
                 f"{self.unexplained_ops + self.unexplained_calls:,} {where} have no recorded cause"
             )
         return ""

@@ -12,9 +12,9 @@ import numpy as np
 
 from profkit.analysis.calls import ALLOCATOR, COPY, MEMSET, SYNC
 from profkit.analysis.replay.events import Records, StreamWaits, last_work, streams_with_work
-from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.lags import previous_in
 from profkit.analysis.replay.launch_queue import full_queues
+from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.polls import find_polls, last_ended
 from profkit.analysis.work import COPIES, Work
 from profkit.arrays import first_match, key_of, pack
@@ -68,9 +68,7 @@ def wait_edges(
     call_of = np.concatenate((call_of, queue[0], polls[0]))
     src = np.concatenate((src, queue[1], 2 * len(calls) + 2 * polls[1] + 1))
     since = np.concatenate((since, queue[2], work.end[polls[1]]))
-    kind = np.concatenate(
-        (kind, np.full(len(queue[0]), QUEUE, np.int8), np.full(len(polls[0]), POLL, np.int8))
-    )
+    kind = np.concatenate((kind, np.full(len(queue[0]), QUEUE, np.int8), np.full(len(polls[0]), POLL, np.int8)))
     return _with_own(trace, calls, call_of, src, since, kind)
 
 
@@ -91,9 +89,7 @@ def _with_own(trace: Trace, calls: Calls, call_of: Ints, src: Ints, since: Ints,
     return replace(calls, own=own), Edges(src, 2 * call_of + 1, weight, kind, binds, usual)
 
 
-def _usual_wake(
-    name: Array, calls: Calls, lag: Ints, binds: Mask, held: Mask, call_of: Ints, names: int
-) -> Ints:
+def _usual_wake(name: Array, calls: Calls, lag: Ints, binds: Mask, held: Mask, call_of: Ints, names: int) -> Ints:
     """From the end of what a call waited for to its return, ns: the median of its name; without one, of all
     synchronisations. Calls that do more than wait (cudaFree) go on for long after it, and say nothing of others."""
     syncs = binds & (calls.kind[call_of] == SYNC) if len(calls) else binds
@@ -200,9 +196,7 @@ def _last_before(times: Ints, at: Ints) -> Ints:
     return np.searchsorted(np.maximum.accumulate(times), at, side="left") - 1
 
 
-def _targets(
-    trace: Trace, calls: Calls, work: Work, sync: Ints, records: Records
-) -> tuple[Array, Array, Ints, Array]:
+def _targets(trace: Trace, calls: Calls, work: Work, sync: Ints, records: Records) -> tuple[Array, Array, Ints, Array]:
     """(kind, track of the stream or -1, operation before the event or -1, device or -1) of each synchronisation."""
     names = trace.array("calls", "name")[calls.row[sync]]
     table = np.full(trace.rows("names") + 1, _CONTEXT, np.int8)
@@ -237,7 +231,7 @@ def _sync_rows(trace: Trace, calls: Calls, at: Ints) -> Ints:
 
 
 def _ended_inside(trace: Trace, calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[Ints, Ints]:
-    """(calls, the operation of their process that ended last inside each of them): what a wait without a name was for."""
+    """(calls, the operation of their process that ended last inside each): what a wait without a name was for."""
     op = last_ended(trace, calls, work, at)
     safe = np.maximum(op, 0)
     ok = (op >= 0) & (work.end[safe] > calls.start[at]) & (submitted[safe] < calls.start[at]) if len(work) else op >= 0
