@@ -80,6 +80,11 @@ def chunks(n: int) -> Iterator[slice]:
     return (slice(low, min(low + CHUNK_ROWS, n)) for low in range(0, n, CHUNK_ROWS))
 
 
+def index_type(*counts: int) -> type[np.int32] | type[np.int64]:
+    """The smallest type that numbers so many rows, and -1."""
+    return np.int32 if max(counts) < 1 << 31 else np.int64
+
+
 def numbered(values: Array) -> tuple[Array, Ints, Ints]:
     """(distinct values in order, first row of each, number of each row): ``np.unique`` without a sort where it can.
 

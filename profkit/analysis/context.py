@@ -99,12 +99,12 @@ class Analysis:
         return stage_ranges(self.trace)
 
     @cached_property
-    def whole_owner(self) -> Ints:
+    def whole_owner(self) -> Array:
         """Innermost stage range of each row of ``whole_work``, -1 for none."""
         return owners(self.trace, self.ranges, self.whole_work)
 
     @property
-    def owner(self) -> Ints:
+    def owner(self) -> Array:
         """Innermost stage range of each row of ``work``, -1 for none."""
         kept = self.clipped[1]
         return self.whole_owner if kept is None else self.whole_owner[kept]

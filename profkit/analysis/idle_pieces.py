@@ -9,6 +9,7 @@ import numpy as np
 
 from profkit.analysis.calls import CALL_CAUSES
 from profkit.analysis.intervals import sum_by
+from profkit.arrays import index_type
 from profkit.model import Array, Ints, Mask
 
 CPU_STAGES = ("schedule", "tokenize", "sample", "detokenize")
@@ -135,7 +136,8 @@ class Idle:
         The arrays have one entry a group, and a last one for gaps of no group, for startup and tail: together they add
         up to :meth:`by_cause`.
         """
-        of_gap = np.append(np.where(group >= 0, group, groups), groups)
-        key = of_gap[self.pieces.gap] * len(EVERY) + self.pieces.cause
+        first = np.append(np.where(group >= 0, group, groups), groups) * len(EVERY)
+        key = first.astype(index_type((groups + 1) * len(EVERY)))[self.pieces.gap]
+        key += self.pieces.cause
         sums = sum_by(key, self.pieces.length, (groups + 1) * len(EVERY)).reshape(groups + 1, len(EVERY))
         return {cause: sums[:, code] for code, cause in enumerate(EVERY)}

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profkit.arrays import CHUNK_ROWS, chunks
 from profkit.model import Array, Ints
 
 _LIMIT = 1 << 62
 NEVER = -_LIMIT
 """Before any time of a trace."""
 _EXACT = 1 << 53
+_FEW_GROUPS = 1 << 12
 _LOW_BITS = 20
 _LOW = (1 << _LOW_BITS) - 1
 
@@ -161,6 +163,9 @@ def _interleaved(first: Array, second: Array) -> Array:
 
 def sum_by(group: Array, values: Ints, groups: int) -> Ints:
     """Sum of the values of each group 0..groups-1, exact at any size: a float sum in parts that floats hold."""
+    if groups <= _FEW_GROUPS and len(values) > CHUNK_ROWS:  # then a part at a time takes little more
+        total: Ints = np.asarray([sum_by(group[at], values[at], groups) for at in chunks(len(values))]).sum(axis=0)
+        return total
     if not len(values) or max(int(values.max()), -int(values.min())) < _EXACT // len(values):
         return np.bincount(group, values, groups).astype(np.int64)
     low, high = values & _LOW, values >> _LOW_BITS

@@ -13,7 +13,7 @@ import numpy as np
 
 from profkit.analysis.intervals import union_by_group
 from profkit.analysis.work import Work
-from profkit.arrays import depths, distinct, innermost, numbered, parents
+from profkit.arrays import depths, distinct, index_type, innermost, numbered, parents
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import NOT_WHOLE, SPAN_KINDS, STAGES
 
@@ -84,12 +84,13 @@ def overlapping(group: Array, start: Ints, end: Ints) -> Mask:
     return out
 
 
-def owners(trace: Trace, ranges: Ranges, work: Work) -> Ints:
+def owners(trace: Trace, ranges: Ranges, work: Work) -> Array:
     """For each device row the innermost range around its whole call, as a position in ``ranges``; -1 for none."""
-    out = np.full(len(work), -1, np.int64)
-    rows = np.flatnonzero(work.call >= 0)
-    if not len(rows) or not len(ranges):
+    out = np.full(len(work), -1, index_type(len(ranges)))
+    known = work.call >= 0
+    if not known.any() or not len(ranges):
         return out
+    rows: Ints | slice = slice(None) if known.all() else np.flatnonzero(known)
     calls = work.call[rows]
     back: Ints | slice = slice(None)
     if (calls[1:] == calls[:-1]).any():  # a graph launch owns many rows: ask once
@@ -101,31 +102,32 @@ def owners(trace: Trace, ranges: Ranges, work: Work) -> Ints:
     return out
 
 
-def ancestors(ranges: Ranges) -> Iterator[Ints]:
+def ancestors(ranges: Ranges) -> Iterator[Array]:
     """For each depth, outermost last: the range of that depth around each range (or itself), -1 for none."""
+    number = index_type(len(ranges))
     depth = depths(ranges.parent)
-    at = np.arange(len(ranges))
+    at = np.arange(len(ranges), dtype=number)
     for level in range(int(depth.max(initial=-1)), -1, -1):
-        yield np.where(depth[at] == level, at, -1)
-        at = np.where((depth[at] == level) & (level > 0), ranges.parent[at], at)
+        yield np.where(depth[at] == level, at, number(-1))
+        at = np.where((depth[at] == level) & (level > 0), ranges.parent[at].astype(number), at)
 
 
-def gpu_time_by_range(work: Work, ranges: Ranges, owner: Ints) -> Ints:
+def gpu_time_by_range(work: Work, ranges: Ranges, owner: Array) -> Ints:
     """Union of the work launched inside of each range, of whatever depth; ns, -1 where nothing was.
 
     ``owner`` is the innermost range of each row of Work. A range lies at one depth, so a row counts once for each.
     """
     out = np.full(len(ranges), -1, np.int64)
-    rows = np.flatnonzero(owner >= 0)
     for around in ancestors(ranges):
-        group = around[owner[rows]]
-        inside = np.flatnonzero(group >= 0)
+        group = np.append(around, around.dtype.type(-1))[owner]  # the last one is for rows of no range
+        rows = np.flatnonzero(group >= 0).astype(work.row.dtype)
+        group = group[rows]
         found = distinct(group)
-        out[found] = gpu_time_by_group(work, rows[inside], group[inside], len(ranges))[found]
+        out[found] = gpu_time_by_group(work, rows, group, len(ranges))[found]
     return out
 
 
-def gpu_time_by_group(work: Work, rows: Ints, group: Array, groups: int) -> Ints:
+def gpu_time_by_group(work: Work, rows: Array, group: Array, groups: int) -> Ints:
     """Union of the rows of each group, per device, summed over devices; ns. Some groups at a time, to save memory."""
     total = np.zeros(groups, np.int64)
     if not len(rows):

@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.intervals import percentile
 from profkit.analysis.spans import Ranges, ancestors, gpu_time_by_group, gpu_time_by_range
 from profkit.analysis.work import Work
-from profkit.model import Array, Ints, Mask, Trace
+from profkit.model import Array, Mask, Trace
 from profkit.schema import NOT_WHOLE, STAGES
 
 
@@ -42,7 +42,7 @@ class Launched:
     """Device rows and the innermost range around each one's call, as from :func:`spans.owners`."""
 
     work: Work
-    owner: Ints
+    owner: Array
 
 
 def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, counted: Mask) -> list[StageTime]:
@@ -51,7 +51,7 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
     A range's own GPU time is of the ``whole`` work, a stage's sums are of the work ``cut`` to the window.
     """
     per_range = gpu_time_by_range(whole.work, ranges, whole.owner)
-    own = np.flatnonzero(cut.owner >= 0)
+    own = np.flatnonzero(cut.owner >= 0).astype(cut.work.row.dtype)
     innermost = ranges.stage[cut.owner[own]]
     alone = gpu_time_by_group(cut.work, own, innermost, len(STAGES))
     rows_alone = np.bincount(innermost, minlength=len(STAGES))

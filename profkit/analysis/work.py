@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from profkit.arrays import first_match, pack
+from profkit.arrays import first_match, index_type, pack
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import COPY_KINDS, DEVICE_TABLES, NOT_WHOLE, TABLES
 
@@ -89,11 +89,6 @@ def device_work(trace: Trace) -> Work:
         work.row[at] = np.arange(count, dtype=number) if isinstance(rows, slice) else rows
         work.call[at] = _calls_of(trace, process, trace.array(name, "correlation")[rows])
     return work
-
-
-def index_type(*counts: int) -> type[np.int32] | type[np.int64]:
-    """The smallest type that numbers so many rows, and -1."""
-    return np.int32 if max(counts) < 1 << 31 else np.int64
 
 
 def _device_rows(trace: Trace, table: str) -> tuple[Ints | slice, int]:
