@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.replay import Model, build_model, edits, replay
 from profkit.analysis.replay.model import EDGE_KINDS
 from profkit.model import Ints
-from profkit.testing import Row, build_trace
+from profkit.testing import Row, build_trace, span
+from profkit.whatif import what_if
 
 Times = list[tuple[int, int]]
 
@@ -69,6 +71,53 @@ class Retimed:
 
 def _arrays(changes: dict[int, int]) -> tuple[Ints, Ints]:
     return np.asarray(list(changes), np.int64), np.asarray(list(changes.values()), np.int64)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a fix says of a trace, ns; each over all and per step."""
+
+    count: int
+    cost: tuple[int, int | None]
+    saving: tuple[int, int | None]
+    facts: dict[str, Any]
+    assumed: tuple[str, ...]
+
+
+@pytest.fixture
+def price_of() -> Callable[..., Prices | None]:
+    """``price_of("pinned-copies", *rows)``: prices of one fix, None where it finds nothing of its kind."""
+
+    def price(fix: str, *rows: Row | Iterable[Row]) -> Prices | None:
+        result = what_if(build_trace(*rows), [fix])
+        assert not result.why_not, result.why_not
+        if not result.fixes:
+            return None
+        (found,) = result.fixes
+        assert found.known
+        return Prices(
+            found.count,
+            (found.cost_ns, found.cost_ns_per_step),
+            (found.saving_ns, found.saving_ns_per_step),
+            dict(found.facts),
+            found.assumed,
+        )
+
+    return price
+
+
+@pytest.fixture
+def steps_of() -> Callable[..., list[Row]]:
+    """``steps_of(5, 100_000, make)``: the rows that ``make(start)`` gives for each decode step, one every 100,000 ns."""
+
+    def steps(count: int, period: int, make: Callable[[int], Iterable[Row | list[Row]]]) -> list[Row]:
+        rows = [span("decode", i * period, period - 1_000, payload=1) for i in range(count)]
+        for i in range(count):
+            for row in make(i * period):
+                rows += [row] if isinstance(row, Row) else row
+        return rows
+
+    return steps
 
 
 @pytest.fixture
