@@ -137,7 +137,7 @@ class Idle:
         up to :meth:`by_cause`.
         """
         first = np.append(np.where(group >= 0, group, groups), groups) * len(EVERY)
-        key = first.astype(index_type((groups + 1) * len(EVERY)))[self.pieces.gap]
-        key += self.pieces.cause
+        key: Array = first.astype(index_type((groups + 1) * len(EVERY)))[self.pieces.gap]
+        key = np.add(key, self.pieces.cause, out=key)
         sums = sum_by(key, self.pieces.length, (groups + 1) * len(EVERY)).reshape(groups + 1, len(EVERY))
         return {cause: sums[:, code] for code, cause in enumerate(EVERY)}
