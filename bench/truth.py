@@ -92,7 +92,11 @@ def _price(
         got = price.difference(analysis, replayed, change)
         row |= {f"got_{key}_ns": got.window_ns, f"got_{key}_ns_per_step": got.step_ns}
         row[f"{key}_right"] = _close(got.window_ns, fault[f"{key}_ns"], replayed.trust.window_ns)
-        row[f"{key}_step_right"] = _close(got.step_ns, fault[f"{key}_ns_per_step"], step_ns)
+        row[f"{key}_step_right"] = (
+            got.step_ns is not None
+            and fault[f"{key}_ns_per_step"] is not None
+            and _close(got.step_ns, fault[f"{key}_ns_per_step"], step_ns)
+        )
     return row | {"found": True, "right": row["cost_right"] and row["saving_right"], "why": replayed.trust.why_not}
 
 

@@ -98,14 +98,13 @@ def _priced(analysis: Analysis, replayed: Replayed, label: str, fix: Fix, hit: F
     if not replayed.trust.holds:
         return base
     cost, saving = (difference(analysis, replayed, change) for change in (hit.free, hit.fixed))
-    stepwise = len(replayed.counted) > 0
     return replace(
         base,
         known=True,
         cost_ns=cost.window_ns,
         saving_ns=saving.window_ns,
-        cost_ns_per_step=cost.step_ns if stepwise else None,
-        saving_ns_per_step=saving.step_ns if stepwise else None,
+        cost_ns_per_step=cost.step_ns,
+        saving_ns_per_step=saving.step_ns,
     )
 
 

@@ -159,11 +159,12 @@ class Timeline:
 
 def innermost_timeline(ranges: Ranges) -> Timeline:
     """Cut each thread's time at the borders of its ranges; only pieces inside some range are listed."""
-    n = len(ranges)
-    at = np.concatenate((ranges.start, ranges.end))
+    lasts = np.flatnonzero(ranges.end > ranges.start)  # a range without a length is innermost nowhere
+    n = len(lasts)
+    at = np.concatenate((ranges.start[lasts], ranges.end[lasts]))
     opens = np.concatenate((np.ones(n, np.int8), np.zeros(n, np.int8)))
-    who = np.concatenate((np.arange(n), np.arange(n)))
-    track = np.concatenate((ranges.track, ranges.track))
+    who = np.concatenate((lasts, lasts))
+    track = np.concatenate((ranges.track[lasts], ranges.track[lasts]))
     # At one instant: ends before starts, inner ends first, outer starts first; positions grow inwards.
     order = np.lexsort((np.where(opens == 1, who, -who), opens, at, track))
     after = np.where(opens[order] == 1, who[order], ranges.parent[who[order]] if n else who[order])

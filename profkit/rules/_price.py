@@ -79,13 +79,13 @@ def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, 
         facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
         large = measured >= CRITICAL_SHARE * (analysis.window.dur_ns if analysis.window else 0)
         return Finding(**rest, facts=facts, severity="warning" if large else "info")
-    cost, saving = (difference(analysis, replayed, change) for change in (found.free, found.fixed))
+    cost, saving = (difference(analysis, replayed, change, device) for change in (found.free, found.fixed))
     facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled
     base = Finding(**rest, facts=facts, cost_ns=max(cost.window_ns, 0), saving_ns=max(saving.window_ns, 0))
     steps = analysis.counted_steps(device if device >= 0 else None)
-    if not len(replayed.counted) or not steps.median_ns:
+    if saving.step_ns is None or cost.step_ns is None or not steps.median_ns:
         window = analysis.window.dur_ns if analysis.window else 0
         share = min(base.saving_ns / window, 1.0) if window else None
         return replace(base, share=share, share_of="the window", severity=severity(share))

@@ -14,7 +14,7 @@ from profkit.analysis.replay.solve import replay
 from profkit.analysis.replay.trust import Trust, how_far
 from profkit.model import Ints, Mask, Window
 
-MOST_OPS = 200_000
+MOST_OPS = 60_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 Change = Callable[[Model], Model]
@@ -40,10 +40,10 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a change gives: ``window_ns`` less over all, ``step_ns`` less a step (-1 without steps)."""
+    """What a change gives: ``window_ns`` less over all, ``step_ns`` less a step (None without steps)."""
 
     window_ns: int
-    step_ns: int
+    step_ns: int | None
 
 
 def start(analysis: Analysis) -> Replayed:
@@ -66,23 +66,36 @@ def start(analysis: Analysis) -> Replayed:
     )
 
 
-def difference(analysis: Analysis, replayed: Replayed, change: Change) -> Difference:
-    """What a change takes from the window and from a step, ns; negative where it makes things slower."""
+def difference(analysis: Analysis, replayed: Replayed, change: Change, device: int = -1) -> Difference:
+    """What a change takes from the window and from a step, ns; negative where it makes things slower.
+
+    With a ``device``: of its work alone, and of the steps of the processes that work on it.
+    """
     times = replay(change(replayed.model))
-    window = replayed.times.window - times.window
-    count = len(replayed.counted)
+    rows = np.flatnonzero(replayed.model.work.device == device) if device >= 0 else slice(None)
+    before, after = (_window(t.start[rows], t.end[rows]) for t in (replayed.times, times))
+    window = before - after
+    counted = replayed.counted
+    if device >= 0:
+        counted = counted[np.isin(analysis.steps.process[counted], analysis.processes_of(device))]
+    count = len(counted)
     if not count:
-        return Difference(round(window * replayed.scale), -1)
-    before, after = (_periods(analysis, replayed, t) for t in (replayed.times, times))
-    saved = int((before - after).sum())
+        return Difference(round(window * replayed.scale), None)
+    saved = int(
+        (_periods(analysis, replayed, counted, replayed.times) - _periods(analysis, replayed, counted, times)).sum()
+    )
     return Difference(round(window * replayed.scale), (2 * saved + count) // (2 * count))
 
 
-def _periods(analysis: Analysis, replayed: Replayed, times: Times) -> Ints:
-    """Period of each compared step in a replay: from the end of the work of the step before to its own."""
+def _window(start: Ints, end: Ints) -> int:
+    return int(end.max() - start.min()) if len(start) else 0
+
+
+def _periods(analysis: Analysis, replayed: Replayed, counted: Ints, times: Times) -> Ints:
+    """Period of each of these steps in a replay: from the end of the work of the step before to its own."""
     end = np.full(len(analysis.steps) + 1, -(1 << 60))
     np.maximum.at(end, replayed.step, times.end)
-    out: Ints = end[replayed.counted] - end[replayed.counted - 1]
+    out: Ints = end[counted] - end[counted - 1]
     return out
 
 
