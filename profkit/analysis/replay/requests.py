@@ -69,7 +69,7 @@ class _Steps:
         inside = (begun >= 0) & (time < self.end[begun])
         length = np.maximum(self.end[begun] - self.start[begun], 1)
         # Shares, not products: those of two lengths of some seconds exceed 64 bits.
-        share = (time - self.start[begun]) / length
+        share = np.where(inside, (time - self.start[begun]) / length, 0.0)
         part = np.rint(share * (self.new_end[begun] - self.new_start[begun])).astype(np.int64)
         out = np.where(ended >= 0, self.new_end[ended], -1)
         return np.where(inside, np.maximum(out, self.new_start[begun] + part), out)
