@@ -38,7 +38,7 @@ class Fix:
     """``find(analysis, model, argument)`` returns None where a trace has nothing of the kind.
 
     ``code`` is the rule that reports the fault; ``argument`` says in words what stands behind the name and a colon
-    (``kernel:NAME=0.7x``), empty where nothing may.
+    (``kernel:NAME=0.7x``), empty where nothing may; ``check`` raises UsageError for one that ``find`` cannot use.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Fix:
     title: str
     find: Callable[[Analysis, Model, str], Found | None]
     argument: str = ""
+    check: Callable[[str], object] = str
 
 
 @cache
@@ -57,7 +58,7 @@ def all_fixes() -> dict[str, Fix]:
 def parse_fix(text: str) -> tuple[Fix, str]:
     """(fix, argument) of a text such as ``pinned-copies`` or ``kernel:gemm=0.7x``.
 
-    Raises UsageError for an unknown name, a missing and an unwanted argument.
+    Raises UsageError for an unknown name, and for a missing, an unwanted and a wrong argument.
     """
     name, _, argument = text.partition(":")
     fix = all_fixes().get(name)
@@ -67,4 +68,5 @@ def parse_fix(text: str) -> tuple[Fix, str]:
         raise UsageError(f"{name} needs an argument: {name}:{fix.argument}")
     if argument and not fix.argument:
         raise UsageError(f"{name} takes no argument")
+    fix.check(argument)
     return fix, argument

@@ -43,11 +43,13 @@ class Trust:
 
     @property
     def holds(self) -> bool:
-        return self.share <= LARGEST_ERROR and self.unjoined <= 0.5
+        return self.window_ns > 0 and self.share <= LARGEST_ERROR and self.unjoined <= 0.5
 
     @property
     def why_not(self) -> str:
         """Why prices are not known; empty where they are."""
+        if not self.window_ns:
+            return "there is no device work that takes time"
         if self.unjoined > 0.5:
             return f"{100 * self.unjoined:.1f} % of the device operations have no recorded call"
         if self.share > LARGEST_ERROR:
