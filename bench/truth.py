@@ -227,7 +227,7 @@ def _say(score: Score) -> None:
         if not row["right"]:
             figures = " ".join(
                 f"{key} {row.get(f'got_{key}_ns', -1) / 1e3:.1f} (true {row[f'{key}_ns'] / 1e3:.1f}) us, a step "
-                f"{row.get(f'got_{key}_ns_per_step', -1) / 1e3:.1f} (true {row[f'{key}_ns_per_step'] / 1e3:.1f})"
+                f"{(row.get(f'got_{key}_ns_per_step') or 0) / 1e3:.1f} (true {(row[f'{key}_ns_per_step'] or 0) / 1e3:.1f})"
                 for key in ("cost", "saving")
             )
             print(f"{score.name} {score.scenario} {row['fault']}: {figures} {row['why']}")

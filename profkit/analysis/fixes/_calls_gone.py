@@ -18,5 +18,5 @@ def calls_gone(
     calls = steady_calls(analysis, model, named(analysis, model, *parts, without=without))
     if not len(calls):
         return None
-    gone = partial(edits.without_calls, calls=calls)
+    gone = partial(edits.gone, calls=calls)
     return Found(count=len(calls), free=gone, fixed=gone, assumed=(assumed,))

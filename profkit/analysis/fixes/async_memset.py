@@ -20,7 +20,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     if not len(calls):
         return None
     ops = np.flatnonzero(np.isin(model.call, calls))
-    submit = min(usual_submit(model, MEMSET), usual_submit(model))
+    submit = usual_submit(model, MEMSET)
     return Found(
         count=len(calls),
         free=partial(_free, calls=calls, ops=ops),
@@ -30,7 +30,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
 
 
 def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
-    return edits.without_ops(edits.without_calls(model, calls), ops)
+    return edits.without_ops(edits.gone(model, calls), ops)
 
 
 def _fixed(model: Model, *, calls: Ints, submit: int) -> Model:

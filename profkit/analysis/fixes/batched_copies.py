@@ -15,8 +15,6 @@ from profkit.model import Ints
 
 FEWEST = 4
 """Fewer small uploads in a step are not many."""
-BETWEEN_NS = 20_000
-"""Host work before an upload that is longer than this is not for the upload."""
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
@@ -45,9 +43,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
 
 def _free(model: Model, *, ops: Ints) -> Model:
     calls = np.unique(model.call[ops])
-    # What the host does between two of them, it does for them.
-    short = calls[model.calls.gap[calls] <= BETWEEN_NS]
-    return edits.with_gap(edits.without_ops(edits.without_calls(model, calls), ops), short, 0)
+    return edits.without_ops(edits.gone(model, calls), ops)
 
 
 FIX = Fix("batched-copies", "PK306", "Upload in one copy", find)

@@ -17,18 +17,29 @@ from profkit.model import Ints
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
-    name, _, factor = argument.rpartition("=")
+    name, times = name_and_factor(argument)
     ops = named_kernels(analysis, model, name)
     if not len(ops):
         return None
-    times = _factor(factor)
     length = np.rint((model.work.end[ops] - model.work.start[ops]) * times).astype(np.int64)
+    faster = partial(edits.with_length, ops=ops, dur=length)
+    gone = partial(_gone, ops=ops)
     return Found(
         count=len(ops),
-        free=partial(edits.with_length, ops=ops, dur=0),
-        fixed=partial(edits.with_length, ops=ops, dur=length),
+        free=gone,
+        fixed=faster if times else gone,
         assumed=(f"kernels whose name holds {text.clip(name, 60)!r} take {times:g} of their time",),
     )
+
+
+def _gone(model: Model, *, ops: Ints) -> Model:
+    """Neither run nor launched."""
+    model = edits.without_ops(model, ops)
+    calls = np.unique(model.call[ops])
+    calls = calls[calls >= 0]
+    # A call that launches others, too (a graph), stays.
+    alone = calls[~np.isin(calls, np.delete(model.call, ops))]
+    return edits.gone(model, alone)
 
 
 def named_kernels(analysis: Analysis, model: Model, name: str) -> Ints:
@@ -39,14 +50,16 @@ def named_kernels(analysis: Analysis, model: Model, name: str) -> Ints:
     return rows[fits[names]] if len(rows) else rows
 
 
-def _factor(word: str) -> float:
+def name_and_factor(argument: str) -> tuple[str, float]:
+    """``NAME=0.7x`` in its two parts; the name may hold ``=`` itself. Raises UsageError."""
+    name, _, word = argument.rpartition("=")
     try:
         times = float(word.removesuffix("x"))
     except ValueError:
         times = -1.0
-    if not 0 <= times < float("inf"):
-        raise UsageError(f"kernel needs a factor of 0 or more, as in kernel:gemm=0.7x, not {word!r}")
-    return times
+    if not name or not 0 <= times < float("inf"):
+        raise UsageError(f"kernel needs a name and a factor of 0 or more, as in kernel:gemm=0.7x, not {argument!r}")
+    return name, times
 
 
-FIX = Fix("kernel", "PK402", "Run a kernel in a part of its time", find, argument="NAME=0.7x")
+FIX = Fix("kernel", "PK402", "Run a kernel in a part of its time", find, argument="NAME=0.7x", check=name_and_factor)

@@ -15,7 +15,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     syncs = other_syncs(analysis, model)
     if not len(syncs):
         return None
-    gone = partial(edits.without_calls, calls=syncs)
+    gone = partial(edits.gone, calls=syncs)
     return Found(
         count=len(syncs), free=gone, fixed=gone, assumed=("nothing needs what these synchronisations wait for",)
     )

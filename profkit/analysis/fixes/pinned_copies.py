@@ -66,7 +66,7 @@ def pinned_lengths(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size
 
 
 def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
-    return edits.without_ops(edits.without_calls(model, calls), ops)
+    return edits.without_ops(edits.gone(model, calls), ops)
 
 
 def _pinned(model: Model, *, calls: Ints, ops: Ints, length: Ints, submit: Ints, lag: int) -> Model:

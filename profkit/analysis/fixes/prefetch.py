@@ -26,7 +26,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     ops = ops[mine]
     if not len(ops):
         return None
-    before = _calls_a_step_before(step, model, ops)
+    before = _calls_a_step_before(analysis, step, model, ops)
     known = before >= 0
     if not known.any():
         return None
@@ -43,9 +43,11 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     )
 
 
-def _calls_a_step_before(step: Ints, model: Model, ops: Ints) -> Ints:
-    """The call of the upload at the same place of the step before, else of its first upload; -1 without one."""
+def _calls_a_step_before(analysis: Analysis, step: Ints, model: Model, ops: Ints) -> Ints:
+    """The call of the upload at the same place of the process's step before, else of its first one; -1 without one."""
     of = step[model.call[ops]]
+    process = analysis.steps.process
+    earlier = np.where((of > 0) & (process[np.maximum(of - 1, 0)] == process[of]), of - 1, -1)
     place = np.zeros(len(ops), np.int64)
     new = np.ones(len(ops), bool)
     order = np.lexsort((model.work.start[ops], of))
@@ -53,12 +55,12 @@ def _calls_a_step_before(step: Ints, model: Model, ops: Ints) -> Ints:
     starts = np.flatnonzero(new)
     place[order] = np.arange(len(ops)) - np.repeat(starts, np.diff(np.append(starts, len(ops))))
     found = {(int(s), int(p)): int(c) for s, p, c in zip(of, place, model.call[ops], strict=True)}
-    out = [found.get((int(s) - 1, int(p)), found.get((int(s) - 1, 0), -1)) for s, p in zip(of, place, strict=True)]
+    out = [found.get((int(s), int(p)), found.get((int(s), 0), -1)) for s, p in zip(earlier, place, strict=True)]
     return np.asarray(out, np.int64)
 
 
 def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
-    return edits.without_ops(edits.without_calls(model, calls), ops)
+    return edits.without_ops(edits.gone(model, calls), ops)
 
 
 def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints) -> Model:

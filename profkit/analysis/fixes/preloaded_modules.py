@@ -52,7 +52,7 @@ def _loading(analysis: Analysis, model: Model) -> Ints:
 
 
 def _gone(model: Model, *, whole: Ints, rest: Ints, part: Ints) -> Model:
-    model = edits.without_calls(model, whole)
+    model = edits.gone(model, whole)
     return edits.with_own(model, rest, np.maximum(model.calls.own[rest] - part, 0))
 
 

@@ -42,14 +42,14 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
 
 
 def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
-    return edits.without_ops(edits.without_calls(model, calls), ops)
+    return edits.without_ops(edits.gone(model, calls), ops)
 
 
 def _changed(
     model: Model, *, ops: Ints, length: Ints, reads: Ints, submit: Ints, syncs: Ints, lag: int,
     later: tuple[Ints, Ints, Ints],
 ) -> Model:  # fmt: skip
-    model = edits.without_calls(model, syncs)
+    model = edits.gone(model, syncs)
     model = edits.with_own(edits.without_waits(model, reads), reads, submit)
     model = edits.without_staging(edits.with_length(model, ops, length), ops, lag)
     return edits.with_constraint(model, *later, WAIT)

@@ -13,9 +13,6 @@ from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
 from profkit.model import Ints
 
-BETWEEN_NS = 100_000
-"""Host work before one of these calls that is longer than this is not for the graph."""
-
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     """All calls from the begin of a capture to its end, instantiation, update and destruction, after warm-up."""
@@ -31,7 +28,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     calls = steady_calls(analysis, model, np.union1d(inside, rest))
     if not len(calls):
         return None
-    gone = partial(_gone, calls=calls)
+    gone = partial(edits.gone, calls=calls)
     return Found(
         count=len(calls),
         free=gone,
@@ -46,11 +43,6 @@ def _pairs(model: Model, begin: Ints, end: Ints) -> list[tuple[int, int]]:
     ok = place < len(end)
     pairs = zip(begin[ok].tolist(), end[place[ok]].tolist(), strict=True)
     return [(b, e) for b, e in pairs if model.calls.track[b] == model.calls.track[e]]
-
-
-def _gone(model: Model, *, calls: Ints) -> Model:
-    short = calls[model.calls.gap[calls] <= BETWEEN_NS]
-    return edits.with_gap(edits.without_calls(model, calls), short, 0)
 
 
 FIX = Fix("reuse-graphs", "PK203", "Instantiate graphs once", find)

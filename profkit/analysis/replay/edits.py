@@ -27,6 +27,16 @@ def without_calls(model: Model, calls: Ints) -> Model:
     return with_own(without_waits(model, calls), calls, 0)
 
 
+DISPATCH_NS = 20_000
+"""Host work of up to this right before a call is done for the call: what leads from Python to it."""
+
+
+def gone(model: Model, calls: Ints) -> Model:
+    """These calls are not made: neither they nor the host's dispatch right before them take time."""
+    short = calls[model.calls.gap[calls] <= DISPATCH_NS]
+    return with_gap(without_calls(model, calls), short, 0)
+
+
 def with_gap(model: Model, calls: Ints, gap: Ints | int) -> Model:
     """The host's own work before these calls, ns; the start of a thread's first call stays as recorded."""
     new = model.calls.gap.copy()

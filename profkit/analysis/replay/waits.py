@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profkit.analysis.calls import ALLOCATOR, COPY, MEMSET, SYNC
+from profkit.analysis.calls import ALLOCATOR, COPY, LAUNCH, MEMSET, SYNC
 from profkit.analysis.replay.events import Records, StreamWaits, last_work, streams_with_work
 from profkit.analysis.replay.lags import previous_in
 from profkit.analysis.replay.launch_queue import full_queues
@@ -103,13 +103,14 @@ def _usual_wake(name: Array, calls: Calls, lag: Ints, binds: Mask, held: Mask, c
 
 
 def _alone(name: Array, calls: Calls, held: Mask, names: int) -> Ints:
-    """What calls of each name take that wait for nothing, ns: their median, at most SUBMIT_NS without such calls.
+    """What calls of each name take that wait for nothing, ns: their median; without such calls that of all submissions.
 
     A synchronisation that waits for work which was not recorded looks as if it waited for nothing: there the shortest
     call of the name.
     """
     length = calls.end - calls.start
-    out = np.full(names + 1, SUBMIT_NS, np.int64)
+    submits = ~held & np.isin(calls.kind, (LAUNCH, COPY, MEMSET))
+    out = np.full(names + 1, int(np.median(length[submits])) if submits.any() else SUBMIT_NS, np.int64)
     for row in np.unique(name[held]).tolist():
         mine = name == row
         free = length[mine & ~held]
