@@ -85,11 +85,17 @@ def waiting_calls(model: Model) -> Mask:
 def usual_submit(model: Model, kind: int = COPY) -> int:
     """What a call of this kind takes that waits for nothing, ns: the median of this trace, of launches, or 3 us."""
     free = ~waiting_calls(model)
-    for wanted in (kind, LAUNCH):
-        lengths = model.calls.own[free & (model.calls.kind == wanted)]
-        if len(lengths):
-            return int(np.median(lengths))
-    return SUBMIT_NS
+    lengths = model.calls.own[free & (model.calls.kind == kind)]
+    if len(lengths):
+        return int(np.median(lengths))
+    # Of a call that waits, what comes before its work starts, less what work takes to start.
+    edges = model.edges
+    inside = edges.bound & (edges.kind == LAUNCH_EDGE) & (edges.src % 2 == 0) & (edges.src < model.first_op)
+    inside[inside] = model.calls.kind[edges.src[inside] // 2] == kind
+    if inside.any() and (submit := int(np.median(edges.weight[inside])) - usual_start(model)) > 0:
+        return submit
+    launches = model.calls.own[free & (model.calls.kind == LAUNCH)]
+    return int(np.median(launches)) if len(launches) else SUBMIT_NS
 
 
 def usual_start(model: Model) -> int:

@@ -66,7 +66,7 @@ def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
 def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints) -> Model:
     first = model.first_op
     edges = model.edges
-    gone = np.zeros(len(model.work), bool)
+    gone = np.zeros(len(model.work) + 1, bool)  # the last one is the origin's
     gone[ops] = True
     behind = (edges.kind == STREAM) & gone[np.maximum(edges.src - first, 0) // 2] & (edges.src >= first)
     behind &= ~gone[np.maximum(edges.dst - first, 0) // 2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.analysis.context import Analysis
+from profkit.analysis.replay.arrivals import find_arrivals
 from profkit.analysis.replay.device import start_edges
 from profkit.analysis.replay.engines import copy_engines, shares
 from profkit.analysis.replay.events import awaited_operations, recorded_events
@@ -29,6 +30,7 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
     records, stream_waits = recorded_events(trace, calls, work, submitted)
     calls, waits = wait_edges(trace, calls, work, call, submitted, records, stream_waits)
     calls, turns = find_handoffs(trace, calls)
+    calls, arrivals = find_arrivals(analysis, calls, 2 * (len(calls) + len(work)))
     engine = copy_engines(trace, work)
     awaited = awaited_operations(work, submitted, stream_waits)
     starts = start_edges(trace, calls, work, call, awaited, engine)
@@ -40,7 +42,7 @@ def build_model(analysis: Analysis, part: Window | None = None) -> Model:
         call=call,
         dur=dur,
         fixed=fixed,
-        edges=Edges.join([starts, waits, turns, peers]),
+        edges=Edges.join([starts, waits, turns, arrivals, peers]),
         row=row,
         engine=engine,
         shared_engine=shares(work, engine),

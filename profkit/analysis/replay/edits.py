@@ -118,7 +118,7 @@ def resubmitted(model: Model, ops: Ints, calls: Ints) -> Model:
 def on_own_stream(model: Model, ops: Ints) -> Model:
     """Take these operations out of their streams: what stood behind one stands behind the one before it."""
     edges = model.edges
-    gone = np.zeros(len(model.work), bool)
+    gone = np.zeros(len(model.work) + 1, bool)  # the last one is the origin's
     gone[ops] = True
     streams = edges.kind == STREAM
     before = np.full(len(model.work), -1, np.int64)

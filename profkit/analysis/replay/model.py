@@ -14,12 +14,17 @@ import numpy as np
 from profkit.analysis.work import Work
 from profkit.model import Array, Ints, Mask
 
-EDGE_KINDS = ("launch", "stream", "event", "engine", "inferred", "peer", "wait", "queue", "poll", "handoff")
-LAUNCH, STREAM, EVENT, ENGINE, INFERRED, PEER, WAIT, QUEUE, POLL, HANDOFF = range(len(EDGE_KINDS))
+EDGE_KINDS = ("launch", "stream", "event", "engine", "inferred", "peer", "wait", "queue", "poll", "handoff", "arrival")
+LAUNCH, STREAM, EVENT, ENGINE, INFERRED, PEER, WAIT, QUEUE, POLL, HANDOFF, ARRIVAL = range(len(EDGE_KINDS))
 """Why one point waits for another: a call submitted the operation; the operation before it in its stream; an event of
 another stream; the same copy engine; the end of an operation that is no recorded dependency but explains the start; the
 last rank of a collective; a call that returns when device work is done; a launch call that found its queue full; the
-last of some queries in a row, which found the work done; a thread that waited for another one."""
+last of some queries in a row, which found the work done; a thread that waited for another one; a
+request that came from outside at its own time."""
+
+
+ORIGIN_NS = -1
+"""Before every recorded time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Edges:
     """Constraints: point ``dst`` lies at least ``weight`` ns after point ``src``; ``weight`` >= 0 as recorded.
 
     Points are numbered: 2 i the start of call i, 2 i + 1 its end; behind all calls, 2 j the start of operation j and
-    2 j + 1 its end. ``bound`` marks the latest constraint of its ``dst`` as recorded; ``usual`` is what a constraint of
+    2 j + 1 its end; the last one stands for time ORIGIN_NS, from which what comes from outside is counted. ``bound`` marks the latest constraint of its ``dst`` as recorded; ``usual`` is what a constraint of
     its kind takes in this trace.
     """
 
@@ -112,15 +117,30 @@ class Model:
 
     @property
     def points(self) -> int:
-        return 2 * (len(self.calls) + len(self.work))
+        return 2 * (len(self.calls) + len(self.work)) + 1
+
+    @property
+    def origin(self) -> int:
+        """Number of the point that nothing moves."""
+        return self.points - 1
 
     def recorded(self) -> Ints:
         """Recorded time of every point."""
+        return self.as_points(Times(self.calls.start, self.calls.end, self.work.start, self.work.end))
+
+    def as_points(self, times: Times) -> Ints:
+        """Times by the number of the point."""
         out = np.empty(self.points, np.int64)
         half = self.first_op
-        out[0:half:2], out[1:half:2] = self.calls.start, self.calls.end
-        out[half::2], out[half + 1 :: 2] = self.work.start, self.work.end
+        out[0:half:2], out[1:half:2] = times.call_start, times.call_end
+        out[half:-1:2], out[half + 1 : -1 : 2] = times.start, times.end
+        out[-1] = ORIGIN_NS
         return out
+
+    def as_times(self, points: Ints) -> Times:
+        """The reverse of :meth:`as_points`."""
+        half = self.first_op
+        return Times(points[0:half:2], points[1:half:2], points[half:-1:2], points[half + 1 : -1 : 2])
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,7 @@ def replay(model: Model) -> Times:
         return _solve(model, model.recorded())
     # Copies become ready in another order than recorded: found without the engines, kept with them.
     free = _solve(without_engines(model), model.recorded())
-    return _solve(in_order_of(model, free), _points(model, free))
-
-
-def _points(model: Model, times: Times) -> Ints:
-    out = np.empty(model.points, np.int64)
-    half = model.first_op
-    out[0:half:2], out[1:half:2] = times.call_start, times.call_end
-    out[half::2], out[half + 1 :: 2] = times.start, times.end
-    return out
+    return _solve(in_order_of(model, free), model.as_points(free))
 
 
 def _solve(model: Model, order: Ints) -> Times:
@@ -41,9 +33,7 @@ def _solve(model: Model, order: Ints) -> Times:
     base, offset = _along_threads(model)
     junctions, number = _junctions(model, base, order)
     time = _walk(model, base, offset, junctions, number)
-    every = time[number[base]] + offset
-    half = model.first_op
-    return Times(every[0:half:2], every[1:half:2], every[half::2], every[half + 1 :: 2])
+    return model.as_times(time[number[base]] + offset)
 
 
 def _along_threads(model: Model) -> tuple[Ints, Ints]:
@@ -51,11 +41,11 @@ def _along_threads(model: Model) -> tuple[Ints, Ints]:
     calls, half, n = model.calls, model.first_op, model.points
     joins = np.zeros(n, bool)
     joins[model.edges.dst] = True
-    joins[half::2] = True
+    joins[half::2] = True  # the origin, too
     joins[0:half:2] |= calls.fixed
     step = np.empty(n, np.int64)
     step[0:half:2], step[1:half:2] = calls.gap, calls.own
-    step[half::2], step[half + 1 :: 2] = 0, model.dur
+    step[half::2], step[half + 1 : -1 : 2] = 0, model.dur
     total = np.cumsum(step)
     base = np.maximum.accumulate(np.where(joins, np.arange(n), 0)) if n else np.zeros(0, np.int64)
     return base, total - total[base]
@@ -130,7 +120,7 @@ def _walk(model: Model, base: Ints, offset: Ints, junctions: Ints, number: Ints)
 def _stays(model: Model, junctions: Ints) -> Mask:
     half = model.first_op
     stays = np.zeros(len(junctions), bool)
-    starts = (junctions >= half) & ((junctions - half) % 2 == 0)
+    starts = (junctions >= half) & ((junctions - half) % 2 == 0) & (junctions != model.origin)
     stays[starts] |= model.fixed[(junctions[starts] - half) // 2]
     return stays
 

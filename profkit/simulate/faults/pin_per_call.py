@@ -15,6 +15,7 @@ def upload(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]
     if not planted.fixed:
         registers = planted.chance.happens("cudaHostRegister", 0.3)
         yield (memory.host_register if registers else memory.host_alloc)(size, 1_500)
+    engine.host.free = False  # the upload is there either way: the fault is the pinning
     yield memory.copy_async(engine.stream, memory.H2D, size, after=1_500)
 
 

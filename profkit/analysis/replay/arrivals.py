@@ -1,0 +1,59 @@
+"""Requests come from outside, at their own times: an engine that is faster waits for the next one the longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profkit.analysis.context import Analysis
+from profkit.analysis.replay.model import ARRIVAL, ORIGIN_NS, Calls, Edges
+from profkit.model import Ints
+from profkit.schema import STAGES
+
+_PREFILL, _TOKENIZE = STAGES.index("prefill"), STAGES.index("tokenize")
+LONG_NS = 20_000
+"""Host work before a prefill that is longer, and longer than ten usual ones, was waiting for the request."""
+
+
+def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls, Edges]:
+    """(calls, the constraint that the n-th prefill begins no sooner than the n-th request was there).
+
+    Requests are served in the order of their arrival; where a thread of its own tokenizes them, a request is there when
+    its tokens are. Nothing where requests and prefills do not match one to one, or one began before its request came.
+    """
+    none = Edges.join([])
+    requests, ranges = analysis.requests, analysis.ranges
+    prefill = np.flatnonzero(ranges.stage == _PREFILL)
+    if not len(requests) or len(prefill) != len(requests) or len(np.unique(ranges.track[prefill])) != 1:
+        return calls, none
+    track = int(ranges.track[prefill[0]])
+    ready = requests.arrival.copy()
+    tokenize = np.flatnonzero((ranges.stage == _TOKENIZE) & (ranges.track != track))
+    if len(tokenize) == len(requests):
+        ready = np.maximum(ready, ranges.end[tokenize])
+    mine = np.flatnonzero(calls.track == track)
+    place = np.searchsorted(calls.start[mine], ranges.start[prefill])
+    if (place >= len(mine)).any():
+        return calls, none
+    first = mine[place]
+    if (ready > calls.start[first]).any():
+        return calls, none
+    return _waiting(calls, first, ready), Edges(
+        src=np.full(len(first), origin, np.int64),
+        dst=2 * first,
+        weight=ready - ORIGIN_NS,
+        kind=np.full(len(first), ARRIVAL, np.int8),
+        bound=np.zeros(len(first), bool),
+        usual=ready - ORIGIN_NS,
+    )
+
+
+def _waiting(calls: Calls, first: Ints, ready: Ints) -> Calls:
+    """What stands before a prefill that waited for its request is what came after the request was there."""
+    usual = int(np.median(calls.gap[first]))
+    gap = calls.gap.copy()
+    waited = (calls.gap[first] > max(LONG_NS, 10 * usual)) & (ready > calls.start[first] - calls.gap[first])
+    late = first[waited]
+    gap[late] = calls.start[late] - ready[waited]
+    return replace(calls, gap=gap)
