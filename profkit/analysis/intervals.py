@@ -1,4 +1,4 @@
-"""Interval arithmetic on int64 arrays: unions, gaps, coverage. Half-open intervals; touching ones are one.
+"""Interval arithmetic on int64 arrays: unions, coverage, states over time. Half-open intervals; touching ones are one.
 
 Everything that sums time goes through here, so that no time is ever counted twice.
 """
@@ -70,44 +70,11 @@ def union(start: Ints, end: Ints) -> Intervals:
     return Intervals(start[first], reach[last])
 
 
-def gaps(busy: Intervals, start: int, end: int) -> Intervals:
-    """What of [start, end) is not busy."""
-    inside = clip(busy, start, end)
-    edges_start = np.concatenate(([start], inside.end))
-    edges_end = np.concatenate((inside.start, [end]))
-    keep = edges_end > edges_start
-    return Intervals(edges_start[keep], edges_end[keep])
-
-
 def clip(intervals: Intervals, start: int, end: int) -> Intervals:
     """The part of the intervals inside [start, end)."""
     low, high = np.maximum(intervals.start, start), np.minimum(intervals.end, end)
     keep = high > low
     return Intervals(low[keep], high[keep])
-
-
-def subtract(intervals: Intervals, taken: Intervals) -> Intervals:
-    """What of ``intervals`` is not in ``taken``."""
-    taken = _touching(taken, intervals)
-    if not len(intervals) or not len(taken):
-        return intervals
-    points = np.concatenate((intervals.start, intervals.end, taken.start, taken.end))
-    step = np.concatenate(
-        (np.ones(len(intervals)), -np.ones(len(intervals)), np.full(len(taken), -2), np.full(len(taken), 2))
-    ).astype(np.int64)
-    order = np.argsort(points, kind="stable")
-    points, level = points[order], np.cumsum(step[order])
-    inside = level[:-1] == 1  # in intervals (1) and not in taken (-2)
-    return union(points[:-1][inside], points[1:][inside])
-
-
-def _touching(intervals: Intervals, others: Intervals) -> Intervals:
-    """Those of ``intervals`` that overlap one of ``others``: a few can be met by very many."""
-    if not len(intervals) or not len(others):
-        return EMPTY
-    last = np.searchsorted(others.start, intervals.end, side="left") - 1
-    keep = (last >= 0) & (others.end[np.maximum(last, 0)] > intervals.start)
-    return Intervals(intervals.start[keep], intervals.end[keep])
 
 
 @dataclass(frozen=True)
