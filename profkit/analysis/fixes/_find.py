@@ -35,24 +35,49 @@ def named(analysis: Analysis, model: Model, *parts: str, without: tuple[str, ...
 
 
 def step_of_calls(analysis: Analysis, model: Model) -> Ints:
-    """Step of each call: of the device work it submitted, else the one whose range holds its start; -1 for none."""
+    """Step of each call: of the device work it submitted, else the one whose range holds its start; -1 for none.
+
+    Steps that no range marks (kernel sequences) reach on the host from their first launch to the next step's.
+    """
     process = analysis.trace.array("calls", "process")[model.calls.row]
     out = analysis.step_of_time(model.calls.start, process)
-    steps = analysis.steps.of_work
-    if len(steps) and analysis.selected is None:
-        has = np.flatnonzero(model.call >= 0)
-        of = steps[model.row[has]]
-        out[model.call[has][of >= 0]] = of[of >= 0]
+    steps = analysis.steps
+    if not len(steps) or analysis.selected is not None:
+        return out
+    unmarked = np.flatnonzero(steps.host_start < 0)
+    if len(unmarked):
+        begin = _first_calls(analysis, model)
+        for owner in np.unique(steps.process[unmarked]).tolist():
+            mine = unmarked[(steps.process[unmarked] == owner) & (begin[unmarked] < _NEVER)]
+            calls = np.flatnonzero((process == owner) & (out < 0))
+            place = np.searchsorted(begin[mine], model.calls.start[calls], side="right") - 1
+            out[calls] = np.where(place >= 0, mine[np.maximum(place, 0)], -1) if len(mine) else -1
+    has = np.flatnonzero(model.call >= 0)
+    of = steps.of_work[model.row[has]]
+    out[model.call[has][of >= 0]] = of[of >= 0]
     return out
 
 
+_NEVER = np.iinfo(np.int64).max
+
+
+def _first_calls(analysis: Analysis, model: Model) -> Ints:
+    """When the first call of each step began that submitted work of it."""
+    begin = np.full(len(analysis.steps) + 1, _NEVER)
+    has = np.flatnonzero(model.call >= 0)
+    np.minimum.at(begin, analysis.steps.of_work[model.row[has]], model.calls.start[model.call[has]])
+    return begin[:-1]
+
+
 def steady_calls(analysis: Analysis, model: Model, calls: Ints) -> Ints:
-    """Those of the calls after warm-up: between the first counted step and the last one; all of them without steps."""
+    """Those of the calls in steps, or between two of them, behind the last warm-up step; all of them without steps."""
     steps = analysis.steps
     counted = steps.counted
     if not counted.any():
         return calls
-    first, last = int(steps.host_start[counted].min()), int(steps.host_end[counted].max())
+    begin = np.where(steps.host_start >= 0, steps.host_start, _first_calls(analysis, model))
+    first = int(begin[counted].min())
+    last = int(max(steps.host_end.max(), begin[begin < _NEVER].max(initial=-1)))
     start = model.calls.start[calls]
     return calls[(start >= first) & (start < last)]
 

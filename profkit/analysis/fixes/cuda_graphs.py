@@ -74,17 +74,17 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
         return None
     base, node, source = _launch_cost(model)
     calls = model.calls
-    startup, gap = _graph_lags(analysis, model)
+    startup, gap, of_gap = _graph_lags(model)
     stays = in_ranges(analysis, model, _STAGES)[runs.later]
     stays = np.where(calls.gap[runs.later] > STALL_NS, calls.gap[runs.later], stays)
     return Found(
         count=len(runs.first) + len(runs.later),
-        free=partial(_as_one, runs=runs, own=np.zeros(len(runs.first), np.int64), stays=stays),
+        free=partial(_as_graph, runs=runs, own=np.zeros(len(runs.first), np.int64), stays=stays, startup=-1, gap=gap),
         fixed=partial(_as_graph, runs=runs, own=base + node * runs.size, stays=stays, startup=startup, gap=gap),
         assumed=(
             f"one graph launch takes the host {text.ns(base)} and {text.ns(node)} a node ({source})",
             "host work between the launches is not done when a graph is replayed",
-            "kernels of a graph follow each other as those of a stream do",
+            f"kernels of a graph follow each other {text.ns(gap)} apart ({of_gap})",
         ),
         facts={"graph_launches": len(runs.first), "graph_launch_base_ns": base, "graph_launch_node_ns": node},
     )
@@ -102,19 +102,23 @@ def _as_graph(model: Model, *, runs: Runs, own: Ints, stays: Ints, startup: int,
     return edits.with_start_lag(model, np.flatnonzero(np.isin(model.call, runs.later)), STREAM, gap)
 
 
-def _graph_lags(analysis: Analysis, model: Model) -> tuple[int, int]:
-    """(from a graph launch's return to its first node, from node to node), ns; -1 in traces without graph nodes."""
+def _graph_lags(model: Model) -> tuple[int, int, str]:
+    """(from a graph launch's return to its first node, -1 if not known; from node to node; where that is from), ns."""
     is_graph = np.zeros(len(model.work), bool)
     has = model.call >= 0
     is_graph[has] = model.calls.kind[model.call[has]] == GRAPH_LAUNCH
     edges = model.edges
     op = np.maximum(edges.dst - model.first_op, 0) // 2
-    of_graph = (edges.dst >= model.first_op) & is_graph[op] & edges.bound
-    out = []
-    for kind in (LAUNCH_EDGE, STREAM):
-        mine = of_graph & (edges.kind == kind) & (edges.src % 2 == 1)
-        out.append(int(np.median(edges.weight[mine])) if mine.any() else -1)
-    return out[0], out[1]
+    from_end = (edges.dst >= model.first_op) & (edges.src % 2 == 1) & (edges.src != model.origin)
+    of_graph = from_end & edges.bound & is_graph[op]
+    starts, gaps = (edges.weight[of_graph & (edges.kind == kind)] for kind in (LAUNCH_EDGE, STREAM))
+    startup = int(np.median(starts)) if len(starts) else -1
+    if len(gaps):
+        return startup, int(np.median(gaps)), f"median of {len(gaps):,} nodes of this trace"
+    usual = edges.usual[from_end & (edges.kind == STREAM)]
+    share = float(constants()["graph_launch"]["node_gap_share"])
+    gap = int(np.median(usual) * share) if len(usual) else 0
+    return startup, gap, f"{share:g} of the gap between kernels of a stream, an estimate"
 
 
 def _launch_cost(model: Model) -> tuple[int, int, str]:
