@@ -62,7 +62,9 @@ def test_json_of_every_fix(run: Any, stored: Any, waiting: Any) -> None:
         "facts": {},
     }
     assert document["predicted"] is None
-    assert sorted([fix["fix"], *document["not_found"]]) == sorted(f.name for f in all_fixes().values() if not f.argument)
+    assert sorted([fix["fix"], *document["not_found"]]) == sorted(
+        f.name for f in all_fixes().values() if not f.argument
+    )
 
 
 def test_json_of_a_prediction(run: Any, stored: Any, waiting: Any) -> None:
