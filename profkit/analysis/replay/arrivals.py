@@ -39,6 +39,7 @@ def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls,
     first = mine[place]
     if (ready > calls.start[first]).any():
         return calls, none
+    ready = np.where(calls.fixed[first], calls.start[first], ready)  # the first call of a thread stays as recorded
     return _waiting(calls, first, ready), Edges(
         src=np.full(len(first), origin, np.int64),
         dst=2 * first,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from profkit.analysis.context import Analysis
-from profkit.analysis.replay.model import Model, Times
+from profkit.analysis.replay.model import ARRIVAL, Model, Times
 from profkit.analysis.replay.retime import Threads
 from profkit.analysis.requests import Requests, tpot_of
 from profkit.arrays import pack
@@ -18,14 +18,16 @@ def moved_requests(analysis: Analysis, model: Model, times: Times) -> Requests:
     """The recorded requests at the times of a replay.
 
     First token and end come as long after the GPU work of the last step before them as they were recorded: once a host
-    runs ahead of the device, its own ranges say nothing of tokens any more. The arrival moves with its thread, but not
-    before the GPU work that it was seen to come after, or in the middle of: who asks does not know of the host.
+    runs ahead of the device, its own ranges say nothing of tokens any more. Requests that the engine waits for come at
+    their own times (see arrivals.py). Others move with their thread, but not before the GPU work that they were seen to
+    come after, or in the middle of: who asks does not know of the host.
     """
     requests = analysis.requests
     ends = _Steps(analysis, model, times, requests.process)
-    lane = analysis.trace.array("spans", "track")[requests.span]
-    arrival = Threads(model, times)(lane, requests.arrival)
-    arrival = np.maximum(arrival, ends.reached(requests.arrival))
+    arrival = requests.arrival
+    if not (model.edges.kind == ARRIVAL).any():
+        lane = analysis.trace.array("spans", "track")[requests.span]
+        arrival = np.maximum(Threads(model, times)(lane, arrival), ends.reached(arrival))
     first = ends.as_long_after(requests.first_token)
     end = ends.as_long_after(requests.end)
     ttft = np.where(first >= 0, first - arrival, -1)
