@@ -29,7 +29,7 @@ class Fault:
     """A kind of fault: one file in ``faults`` with one FAULT.
 
     ``needs`` are points and properties that a scenario must have. ``at`` runs at points of a step, except while the
-    fault is free. ``instead`` takes the place of a part of the step, in every mode. ``setup`` changes the world
+    fault is free (but see ``partly``). ``instead`` takes the place of a part of the step, in every mode. ``setup`` changes the world
     that the fault lives in, in every mode. What a fault takes is multiplied by ``planted.scale``.
     """
 
@@ -42,6 +42,8 @@ class Fault:
     setup: Callable[[Planted, dict[str, Any]], None] | None = None
     scales: bool = True
     """Whether ``scale`` changes what it costs."""
+    partly: bool = False
+    """Part of what ``at`` does is there without the fault: it runs while the fault is free, too."""
     alone: bool = False
     """Not drawn together with others: what they cost would depend on it by chance."""
 
@@ -117,7 +119,9 @@ class World:
                 each.fault.setup(each, self.settings)
         self._at = {
             point: [
-                (each, each.fault.at[point]) for each in self.planted if point in each.fault.at and each.mode != FREE
+                (each, each.fault.at[point])
+                for each in self.planted
+                if point in each.fault.at and (each.mode != FREE or each.fault.partly)
             ]
             for point in {point for each in self.planted for point in each.fault.at}
         }

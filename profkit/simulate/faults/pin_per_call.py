@@ -12,10 +12,9 @@ from profkit.simulate.plan import Fault, Planted
 
 def upload(planted: Planted, engine: Engine, step: int) -> Iterator[Instruction]:
     size = max(int(planted.chance.integer("bytes", 1 << 16, 1 << 21) * planted.scale), 4096)
-    if not planted.fixed:
+    if not planted.fixed and not planted.free:
         registers = planted.chance.happens("cudaHostRegister", 0.3)
         yield (memory.host_register if registers else memory.host_alloc)(size, 1_500)
-    engine.host.free = False  # the upload is there either way: the fault is the pinning
     yield memory.copy_async(engine.stream, memory.H2D, size, after=1_500)
 
 
@@ -25,4 +24,5 @@ FAULT = Fault(
     what="each step allocates pinned memory for its upload; fix: allocated once",
     needs=frozenset({"inputs"}),
     at={"inputs": upload},
+    partly=True,  # the upload is there either way: the fault is the pinning
 )
