@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.model import ARRIVAL, ORIGIN_NS, Calls, Edges
-from profkit.model import Ints
+from profkit.model import Ints, Mask
 from profkit.schema import STAGES
 
 _PREFILL, _TOKENIZE = STAGES.index("prefill"), STAGES.index("tokenize")
@@ -39,22 +39,24 @@ def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls,
     first = mine[place]
     if (ready > calls.start[first]).any():
         return calls, none
-    ready = np.where(calls.fixed[first], calls.start[first], ready)  # the first call of a thread stays as recorded
-    return _waiting(calls, first, ready), Edges(
+    waited = _waited(calls, first, ready)
+    late = first[waited]
+    gap = calls.gap.copy()
+    gap[late] = calls.start[late] - ready[waited]
+    # What the engine does between an arrival that it waited for and the call stays; so does the first call of a thread.
+    since = np.where(waited | calls.fixed[first], calls.start[first], ready) - ORIGIN_NS
+    return replace(calls, gap=gap), Edges(
         src=np.full(len(first), origin, np.int64),
         dst=2 * first,
-        weight=ready - ORIGIN_NS,
+        weight=since,
         kind=np.full(len(first), ARRIVAL, np.int8),
         bound=np.zeros(len(first), bool),
-        usual=ready - ORIGIN_NS,
+        usual=since,
     )
 
 
-def _waiting(calls: Calls, first: Ints, ready: Ints) -> Calls:
-    """What stands before a prefill that waited for its request is what came after the request was there."""
+def _waited(calls: Calls, first: Ints, ready: Ints) -> Mask:
+    """Which of these calls stand behind host work that was waiting for their request."""
     usual = int(np.median(calls.gap[first]))
-    gap = calls.gap.copy()
-    waited = (calls.gap[first] > max(LONG_NS, 10 * usual)) & (ready > calls.start[first] - calls.gap[first])
-    late = first[waited]
-    gap[late] = calls.start[late] - ready[waited]
-    return replace(calls, gap=gap)
+    mask: Mask = calls.gap[first] > max(LONG_NS, 10 * usual)
+    return mask & (ready > calls.start[first] - calls.gap[first])
