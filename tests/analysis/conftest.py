@@ -108,7 +108,7 @@ def price_of() -> Callable[..., Prices | None]:
 
 @pytest.fixture
 def steps_of() -> Callable[..., list[Row]]:
-    """``steps_of(5, 100_000, make)``: the rows that ``make(start)`` gives for each decode step, one every 100,000 ns."""
+    """``steps_of(5, 100_000, make)``: the rows that ``make(start)`` gives for a decode step, one every 100,000 ns."""
 
     def steps(count: int, period: int, make: Callable[[int], Iterable[Row | list[Row]]]) -> list[Row]:
         rows = [span("decode", i * period, period - 1_000, payload=1) for i in range(count)]

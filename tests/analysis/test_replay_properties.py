@@ -23,8 +23,8 @@ SUBMITS = (
     "cuModuleLoad",
 )
 WAITS = (
-    "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaEventQuery", "cudaMalloc", "cudaFree",
-    "cudaStreamWaitEvent", "cudaEventRecord",
+    "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaEventQuery", "cudaMalloc",
+    "cudaFree", "cudaStreamWaitEvent", "cudaEventRecord",
 )  # fmt: skip
 MEMORY = ("pageable", "pinned", "device", "unknown")
 SEEDS = range(300)
@@ -81,10 +81,7 @@ def models() -> list[tuple[int, Model]]:
 
 def check_constraints(model: Model, times: Times) -> None:
     """Nothing is earlier than its constraints allow; copies of one engine do not overlap."""
-    points = np.empty(model.points, np.int64)
-    half = model.first_op
-    points[0:half:2], points[1:half:2] = times.call_start, times.call_end
-    points[half::2], points[half + 1 :: 2] = times.start, times.end
+    points = model.as_points(times)
     edges = model.edges.where(model.edges.kind != ENGINE)
     assert (points[edges.dst] >= points[edges.src] + edges.weight).all()
     assert (times.call_end >= times.call_start + model.calls.own).all()
@@ -93,7 +90,9 @@ def check_constraints(model: Model, times: Times) -> None:
     assert (times.end >= times.start + model.dur).all()
     if not model.shared_engine:  # then the stream's own order keeps the engine's
         return
-    held = np.isin(half + 2 * np.arange(len(model.work)), model.edges.dst)  # others stay, whoever uses the engine
+    held = np.isin(
+        model.first_op + 2 * np.arange(len(model.work)), model.edges.dst
+    )  # others stay, whoever uses the engine
     for engine in np.unique(model.engine[model.engine >= 0]).tolist():
         mine = np.flatnonzero(model.engine == engine)
         mine = mine[np.lexsort((times.end[mine], times.start[mine]))]

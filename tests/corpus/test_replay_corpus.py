@@ -1,7 +1,7 @@
 """Replays of real exports: the unchanged one is the record, and how far each model holds is pinned in a table.
 
-To write it anew after a change that is meant: PROFKIT_WRITE_DUMPS=1 pytest tests/corpus/test_replay_corpus.py, then read
-the difference.
+To write it anew after a change that is meant: PROFKIT_WRITE_DUMPS=1 pytest tests/corpus/test_replay_corpus.py, then
+read the difference.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def test_every_file_has_an_answer(path: Path, run: Callable[..., tuple[int, str,
         assert (fix["cost_ns"] is not None) == holds
         assert fix["count"] > 0
         if holds:
-            assert fix["saving_ns"] <= max(fix["cost_ns"], 0) + 0.02 * document["replay"]["replayed_window_ns"], fix["fix"]
+            assert fix["saving_ns"] <= max(fix["cost_ns"], 0) + 0.02 * document["replay"]["replayed_window_ns"], fix[
+                "fix"
+            ]
     names = [arg for fix in document["fixes"] for arg in ("--fix", fix["fix"])]
     code, out, err = run("whatif", path, *names)
     assert (code, err) == (0, "")

@@ -82,12 +82,12 @@ def test_json_of_a_prediction(run: Any, stored: Any, waiting: Any) -> None:
 
 
 def test_several_fixes_are_applied_together(run: Any, stored: Any, waiting: Any) -> None:
-    """No waits, and kernels of a tenth: 5,000 and 1,000 behind each other are less than the 45,000 of the host."""
+    """No waits, and kernels of a tenth: 5,000 and 1,000 behind each other are less than the 40,000 of the host."""
     fixes = ("--fix", "no-step-sync", "--fix", "kernel:k=0.1x")
     path = stored(*waiting)
     document = run("whatif", path, *fixes, "--json").json
-    assert document["predicted"]["steps"]["decode"]["period_p50_ns"] == 45_000
-    assert document["predicted"]["window_ns"] == 4 * 45_000 + 5_000
+    assert document["predicted"]["steps"]["decode"]["period_p50_ns"] == 40_000
+    assert document["predicted"]["window_ns"] == 4 * 40_000 + 5_000
     assert [fix["fix"] for fix in document["fixes"]] == ["no-step-sync", "kernel:k=0.1x"]
     # The order in which they are named changes nothing.
     again = run("whatif", path, *fixes[2:], *fixes[:2], "--json").json
