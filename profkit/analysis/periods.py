@@ -78,8 +78,7 @@ def find_repetitions(codes: Array, pause: Ints, fewest_codes: int = 1) -> Repeti
 def find_periods(codes: Array) -> list[int]:
     """Periods of a sequence, in codes, the likeliest first: the last is the shortest lag at which codes agree."""
     middle = max((len(codes) - SEARCHED) // 2, 0)
-    _, sample = np.unique(codes[middle : middle + SEARCHED], return_inverse=True)
-    sample = sample.astype(np.int32)
+    sample = _by_appearance(codes[middle : middle + SEARCHED])
     longest = len(sample) // FEWEST_REPETITIONS
     share = np.bincount(sample) / max(len(sample), 1)
     chance = float((share**2).sum())
@@ -95,6 +94,14 @@ def find_periods(codes: Array) -> list[int]:
             break
         found.insert(0, longer)
     return found
+
+
+def _by_appearance(codes: Array) -> Array:
+    """Codes numbered by which comes first: what is found does not depend on how a source numbers its names."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int32)
+    place[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    return place[inverse]
 
 
 def _candidates(sample: Array, distinct: int, longest: int) -> Ints:

@@ -90,13 +90,15 @@ def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, 
         share = min(base.saving_ns / window, 1.0) if window else None
         return replace(base, share=share, share_of="the window", severity=severity(share))
     per_step = max(saving.step_ns, 0)
-    share = per_step / steps.median_ns
+    # Few steps that take very long: a part of the median step would be more than all of it.
+    mean = per_step > steps.median_ns
+    share = min(per_step * steps.count / steps.total_ns, 1.0) if mean else per_step / steps.median_ns
     return replace(
         base,
         cost_ns_per_step=max(cost.step_ns, 0),
         saving_ns_per_step=per_step,
         share=share,
-        share_of=f"the median {steps.kind} step ({text.count(steps.count, 'step')})",
+        share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",
         severity=severity(share),
     )
 

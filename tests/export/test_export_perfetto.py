@@ -229,13 +229,20 @@ def test_a_simulated_trace_says_so_when_it_is_read_again(tmp_path: Path) -> None
 
 def numbers(trace: Trace) -> dict[str, Any]:
     """What a copy in Kineto's words must keep: everything but what that format has no event for."""
-    summary = summarize(Analysis(trace))
+    analysis = Analysis(trace)
+    summary = summarize(analysis)
     keys = ("busy_ns", "kernel_ns", "copy_ns", "idle_ns")
+    # GPU work of a range that had to go on a lane of its own, and the process of rows without a call, have no place in
+    # that format: of the steps their number and their times on the host are the same.
+    of_steps = ("count", "host_p50_ns", "host_p90_ns", "host_p99_ns", "host_sum_ns", "batch_p50")
+    by_kernels = analysis.steps.source == "kernel_sequences"
+    steps = {k: {key: row[key] for key in of_steps} for k, row in summary["steps"].items() if not by_kernels}
     return {
         "window": summary["window_ns"],
         "devices": sorted(tuple(device[key] for key in keys) for device in summary["devices"]),
         "idle": None if summary["idle_by_cause"] is None else sum(summary["idle_by_cause"].values()),
-        **{key: summary[key] for key in ("stages", "steps", "ttft_ns", "tpot_ns", "launches", "copies")},
+        "steps": steps,
+        **{key: summary[key] for key in ("stages", "ttft_ns", "tpot_ns", "launches", "copies")},
     }
 
 

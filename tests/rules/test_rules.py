@@ -73,10 +73,11 @@ def test_idle_gaps_add_up_by_cause() -> None:
 
 def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK201"].fires()))[0] if f.code == "PK201")
-    # Of 2,574,000 ns remain 250 kernels of 4,000, 1,000 apart: the host is far ahead with a launch a step of 2,550.
-    assert finding.cost_ns == 2_574_000 - (250 * 4_000 + 249 * 1_000)
+    # Of 2,574,000 ns remain 250 kernels of 4,000: in a graph 850 apart (85 % of 1,000), 1,000 from graph to graph. The
+    # host is far ahead with a launch a step of 2,550.
+    assert finding.cost_ns == 2_574_000 - (250 * 4_000 + 5 * 49 * 850 + 4 * 1_000)
     assert finding.saving_ns == finding.cost_ns
-    assert finding.saving_ns_per_step == 520_000 - 50 * 5_000
+    assert finding.saving_ns_per_step == 520_000 - (50 * 4_000 + 49 * 850 + 1_000)
     assert finding.facts["waited_ns"] == 5 * 49 * 6_000 + 4 * 26_000
     assert finding.facts["launches_per_step"] == 50
     assert finding.facts["kernel_p50_ns"] == 4_000
@@ -86,11 +87,11 @@ def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> No
 def test_pageable_price_uses_the_pinned_rate() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK301"].fires()))[0] if f.code == "PK301")
     ideal = 1_573_000 * 10**9 // 24_800_000_000
-    # The host's own work stays: 850,000 ns before each of two copies. A pinned copy's call takes 3,000 ns, and the copy
-    # begins 4,000 ns after it.
+    # The host's own work stays: 850,000 ns before each of two copies. A copy begins 5,000 ns into its call; 4,000 of that
+    # is taken to lie between a call and its work, so that 1,000 remain for the call of a pinned copy.
     window = 2 * 1_000_000 + 139_392
     assert finding.cost_ns == window - 2 * 850_000
-    assert finding.saving_ns == window - (2 * (850_000 + 3_000) + ideal)
+    assert finding.saving_ns == window - (2 * (850_000 + 1_000) + ideal)
     assert finding.facts["blocking_calls"] == 3
     assert finding.facts["pinned_rate_source"]
 

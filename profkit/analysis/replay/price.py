@@ -17,6 +17,8 @@ from profkit.model import Ints, Mask, Window
 MOST_OPS = 60_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
+SETTLING = 2
+
 Change = Callable[[Model], Model]
 
 
@@ -102,7 +104,8 @@ def _periods(analysis: Analysis, replayed: Replayed, counted: Ints, times: Times
 def _compared(analysis: Analysis, step: Ints) -> Ints:
     """Counted steps of the main kind, each behind another step of that kind, both with work in the model.
 
-    The period of a decode step behind a prefill is about the prefill, too.
+    The period of a decode step behind a prefill is about the prefill, too. The first ones are left out: until the host
+    is as far ahead as it can be, a replay differs from what goes on for long.
     """
     steps = analysis.steps
     if not len(steps) or not len(step):
@@ -112,7 +115,7 @@ def _compared(analysis: Analysis, step: Ints) -> Ints:
     rows = np.flatnonzero(analysis.counted_steps().mask & present[:-1])
     rows = rows[rows > 0]
     out: Ints = rows[present[rows - 1] & (steps.kind[rows] == steps.kind[rows - 1])]
-    return out
+    return out[SETTLING:] if len(out) >= 5 * SETTLING else out
 
 
 def _part(analysis: Analysis) -> tuple[Window | None, str]:
