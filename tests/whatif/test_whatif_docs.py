@@ -1,6 +1,6 @@
 """docs/whatif.md names every fix, every constraint and every number of the model.
 
-The table of fixes is made from the docstrings of their modules: PROFKIT_WRITE_DOCS=1 pytest tests/whatif writes it anew.
+The table of fixes is made from the docstrings of their modules: PROFKIT_WRITE_DOCS=1 pytest tests/whatif writes it.
 """
 
 import inspect
