@@ -226,11 +226,14 @@ def _say(score: Score) -> None:
     for row in score.prices:
         if not row["right"]:
             figures = " ".join(
-                f"{key} {row.get(f'got_{key}_ns', -1) / 1e3:.1f} (true {row[f'{key}_ns'] / 1e3:.1f}) us, a step "
-                f"{(row.get(f'got_{key}_ns_per_step') or 0) / 1e3:.1f} (true {(row[f'{key}_ns_per_step'] or 0) / 1e3:.1f})"
-                for key in ("cost", "saving")
+                f"{key} {_us(row, f'{key}_ns')}, a step {_us(row, f'{key}_ns_per_step')}" for key in ("cost", "saving")
             )
             print(f"{score.name} {score.scenario} {row['fault']}: {figures} {row['why']}")
+
+
+def _us(row: dict[str, Any], key: str) -> str:
+    """What was got of a price, and the truth."""
+    return f"{(row.get(f'got_{key}') or 0) / 1e3:.1f} us (true {(row[key] or 0) / 1e3:.1f})"
 
 
 if __name__ == "__main__":

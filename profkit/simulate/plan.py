@@ -29,8 +29,8 @@ class Fault:
     """A kind of fault: one file in ``faults`` with one FAULT.
 
     ``needs`` are points and properties that a scenario must have. ``at`` runs at points of a step, except while the
-    fault is free (but see ``partly``). ``instead`` takes the place of a part of the step, in every mode. ``setup`` changes the world
-    that the fault lives in, in every mode. What a fault takes is multiplied by ``planted.scale``.
+    fault is free (but see ``partly``). ``instead`` takes the place of a part of the step, in every mode. ``setup``
+    changes the world that the fault lives in, in every mode. What a fault takes is multiplied by ``planted.scale``.
     """
 
     name: str

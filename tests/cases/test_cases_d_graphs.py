@@ -56,7 +56,7 @@ def test_D06a_the_same_kernels_again_and_again(nsys: Any, check: Any, page: Any,
     # 49 gaps of 5 us inside each of 100 repetitions; the gaps between two of them a graph does not close.
     assert hint["facts"]["waited_ns"] == 100 * 49 * 5 * US
     if calls:
-        # 5,000 kernels of 3 us are left, 850 ns apart in a graph and 1 us between two, of as many with 5 us between them.
+        # 5,000 kernels of 3 us, 5 us apart; then 850 ns apart in a graph and 1 us between two graphs.
         assert hint["cost_ns"] == hint["saving_ns"] == 4_999 * 5_000 - (100 * 49 * 850 + 99 * 1_000)
     else:
         assert hint["cost_ns"] is hint["saving_ns"] is None

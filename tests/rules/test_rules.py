@@ -87,8 +87,8 @@ def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> No
 def test_pageable_price_uses_the_pinned_rate() -> None:
     finding = next(f for f in run_rules(Analysis(RULES["PK301"].fires()))[0] if f.code == "PK301")
     ideal = 1_573_000 * 10**9 // 24_800_000_000
-    # The host's own work stays: 850,000 ns before each of two copies. A copy begins 5,000 ns into its call; 4,000 of that
-    # is taken to lie between a call and its work, so that 1,000 remain for the call of a pinned copy.
+    # The host's own work stays: 850,000 ns before each of two copies. A copy begins 5,000 ns into its call; 4,000 of
+    # that is taken to lie between a call and its work, so that 1,000 remain for the call of a pinned copy.
     window = 2 * 1_000_000 + 139_392
     assert finding.cost_ns == window - 2 * 850_000
     assert finding.saving_ns == window - (2 * (850_000 + 1_000) + ideal)

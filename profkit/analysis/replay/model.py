@@ -55,8 +55,9 @@ class Edges:
     """Constraints: point ``dst`` lies at least ``weight`` ns after point ``src``; ``weight`` >= 0 as recorded.
 
     Points are numbered: 2 i the start of call i, 2 i + 1 its end; behind all calls, 2 j the start of operation j and
-    2 j + 1 its end; the last one stands for time ORIGIN_NS, from which what comes from outside is counted. ``bound`` marks the latest constraint of its ``dst`` as recorded; ``usual`` is what a constraint of
-    its kind takes in this trace.
+    2 j + 1 its end; the last one stands for time ORIGIN_NS, from which what comes from outside is counted. ``bound``
+    marks the latest constraint of its ``dst`` as recorded; ``usual`` is what a constraint of its kind takes in this
+    trace.
     """
 
     src: Ints
