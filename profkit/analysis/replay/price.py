@@ -18,6 +18,7 @@ MOST_OPS = 60_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 SETTLING = 2
+"""Steps until a host that a fix lets run ahead is as far ahead as it can be."""
 
 Change = Callable[[Model], Model]
 
@@ -55,15 +56,14 @@ def start(analysis: Analysis) -> Replayed:
     steps = analysis.steps
     of = steps.of_work if len(steps) and analysis.selected is None else np.zeros(0, np.int64)
     step = of[model.row] if len(of) else np.full(len(model.work), -1)
-    counted = _compared(analysis, step)
-    total = int((steps.counted & (steps.period >= 0)).sum()) if len(steps) else 0
+    compared = _compared(analysis, step)
     return Replayed(
         model=model,
         times=replay(model),
         trust=how_far(model),
         step=step,
-        counted=counted,
-        scale=total / len(counted) if words and len(counted) else 1.0,
+        counted=_settled(compared),
+        scale=len(_compared(analysis, of)) / len(compared) if words and len(compared) else 1.0,
         sampled=words,
     )
 
@@ -104,8 +104,7 @@ def _periods(analysis: Analysis, replayed: Replayed, counted: Ints, times: Times
 def _compared(analysis: Analysis, step: Ints) -> Ints:
     """Counted steps of the main kind, each behind another step of that kind, both with work in the model.
 
-    The period of a decode step behind a prefill is about the prefill, too. The first ones are left out: until the host
-    is as far ahead as it can be, a replay differs from what goes on for long.
+    The period of a decode step behind a prefill is about the prefill, too.
     """
     steps = analysis.steps
     if not len(steps) or not len(step):
@@ -115,7 +114,12 @@ def _compared(analysis: Analysis, step: Ints) -> Ints:
     rows = np.flatnonzero(analysis.counted_steps().mask & present[:-1])
     rows = rows[rows > 0]
     out: Ints = rows[present[rows - 1] & (steps.kind[rows] == steps.kind[rows - 1])]
-    return out[SETTLING:] if len(out) >= 5 * SETTLING else out
+    return out
+
+
+def _settled(compared: Ints) -> Ints:
+    """These steps but the first ones: until the host is as far ahead as it can be, a replay differs from what lasts."""
+    return compared[SETTLING:] if len(compared) >= 5 * SETTLING else compared
 
 
 def _part(analysis: Analysis) -> tuple[Window | None, str]:
