@@ -272,7 +272,12 @@ def _collective_lines(summary: Mapping[str, Any]) -> list[str]:
             for what, key in (("wait for the last one", "wait_p50_ns"), ("transfer", "transfer_p50_ns"))
             if found[key] is not None
         ]
-        said = "; ".join((*late, *([f"{', '.join(times)} (medians)"] if times else [])))
+        waits = [
+            f"GPU {w['number']} waited {text.ns(w['wait_ns'])} in them, {text.percent(w['share_of_busy'])} of its busy time"
+            for w in found["waits"]
+            if w["wait_ns"] and w["share_of_busy"] is not None
+        ]
+        said = "; ".join((*late, *waits, *([f"{', '.join(times)} (medians)"] if times else [])))
         lines.append(f"{text.count(found['matched'], 'collective')} of several ranks: {said or 'all came together'}")
     return [*lines, ""]
 

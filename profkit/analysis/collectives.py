@@ -237,7 +237,24 @@ def collective_facts(analysis: Analysis) -> dict[str, Any] | None:
             {"rank": member_name(trace, arrivals, found.member), "came_last": found.count, "of": found.of}
             for found in stragglers(arrivals, inside)
         ],
+        "waits": _waits(analysis, arrivals, inside),
     }
+
+
+def _waits(analysis: Analysis, arrivals: Arrivals, inside: Mask) -> list[dict[str, Any]]:
+    """How long the collectives of each device waited for their last rank, as a part of its busy time: a device that
+    waits in a collective is busy, and does nothing for it."""
+    mine = inside[arrivals.of] & (arrivals.member_wait_ns >= 0)
+    device, wait = arrivals.member_device[arrivals.member[mine]], arrivals.member_wait_ns[mine]
+    busy = {time.device: time.busy_ns for time in analysis.devices}
+    out = []
+    for row in np.unique(device).tolist():
+        total = int(wait[device == row].sum())
+        share = min(total / busy[row], 1.0) if busy.get(row) else None
+        out.append(
+            {"device": row, "number": int(analysis.device_number[row]), "wait_ns": total, "share_of_busy": share}
+        )
+    return out
 
 
 def why_not_matched(arrivals: Arrivals) -> list[str]:

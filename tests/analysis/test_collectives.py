@@ -15,10 +15,12 @@ from profkit.analysis.collectives import (
     UNEVEN,
     Arrivals,
     Straggler,
+    collective_facts,
     find_arrivals,
     member_name,
     stragglers,
 )
+from profkit.analysis.context import Analysis
 from profkit.builder import Builder
 from profkit.clocks import MOST_SPREAD_NS, Alignment, Ends, align, ends_of
 from profkit.collective_order import number_collectives
@@ -310,3 +312,11 @@ def test_without_a_communicator_the_name_stands_for_it() -> None:
 def test_a_trace_without_collectives_has_no_arrivals() -> None:
     found: Arrivals = find_arrivals(ranks([], []))
     assert (len(found), found.left_out, stragglers(found)) == (0, {}, [])
+
+
+def test_a_wait_for_peers_is_a_part_of_the_busy_time_of_each_device() -> None:
+    facts = collective_facts(Analysis(straggling()))
+    assert facts is not None
+    # Three devices are busy 51 ms a collective and wait 50 of them; the last one to come is busy for 1 ms.
+    assert [(w["number"], w["wait_ns"]) for w in facts["waits"]] == [(d, 500 * MS) for d in range(3)] + [(3, 0)]
+    assert [w["share_of_busy"] for w in facts["waits"]] == [pytest.approx(50 / 51)] * 3 + [0.0]
