@@ -273,7 +273,8 @@ def _collective_lines(summary: Mapping[str, Any]) -> list[str]:
             if found[key] is not None
         ]
         waits = [
-            f"GPU {w['number']} waited {text.ns(w['wait_ns'])} in them, {text.percent(w['share_of_busy'])} of its busy time"
+            f"GPU {w['number']} waited {text.ns(w['wait_ns'])} in them, {text.percent(w['share_of_busy'])} of its busy"
+            " time"
             for w in found["waits"]
             if w["wait_ns"] and w["share_of_busy"] is not None
         ]

@@ -10,12 +10,15 @@ from typing import Any
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found, all_fixes, parse_fix
 from profkit.analysis.replay import Trust, build_model, replay
-from profkit.analysis.replay.price import Replayed, difference, start
+from profkit.analysis.replay.price import WAITS_FOR_ITSELF, Replayed, difference, start
 from profkit.analysis.replay.requests import moved_requests
 from profkit.analysis.replay.retime import retimed
+from profkit.analysis.replay.solve import CircleError
 from profkit.analysis.summary import summarize, token_times, trace_facts
 from profkit.model import Trace
 
+MOST_OPS = 200_000
+"""Each fix by itself is priced on a sample of about so many device operations; all of them together on all of them."""
 NOTHING_FOUND = "nothing of the kind in this trace"
 
 
@@ -66,18 +69,22 @@ def what_if(trace: Trace, fixes: Sequence[str] = ()) -> WhatIf:
         wanted = [(fix, "") for fix in all_fixes().values() if not fix.argument]
         labels = [fix.name for fix, _ in wanted]
     analysis = Analysis(trace)
-    replayed = start(analysis)
+    replayed = start(analysis, MOST_OPS)
     found = {
         label: (fix, fix.find(analysis, replayed.model, argument))
         for label, (fix, argument) in zip(labels, wanted, strict=True)
     }
     priced = [_priced(analysis, replayed, label, fix, hit) for label, (fix, hit) in found.items() if hit is not None]
-    known = replayed.trust.holds and analysis.has_gpu_rows
-    predicted = _predicted(analysis, wanted) if known and fixes else None
+    predicted, why_not = None, _why_not(analysis, replayed)
+    if fixes and not why_not:
+        try:
+            predicted = _predicted(analysis, wanted)
+        except CircleError:
+            why_not = WAITS_FOR_ITSELF if len(fixes) == 1 else WAITS_FOR_ITSELF.replace("the fix", "these fixes")
     return WhatIf(
         trace=trace_facts(analysis),
         trust=replayed.trust,
-        why_not=_why_not(analysis, replayed),
+        why_not=why_not,
         sampled=replayed.sampled,
         fixes=tuple(priced if fixes else sorted(priced, key=lambda p: -p.saving_ns)),
         not_found={label: NOTHING_FOUND for label, (_, hit) in found.items() if hit is None},
@@ -98,12 +105,15 @@ def _priced(analysis: Analysis, replayed: Replayed, label: str, fix: Fix, hit: F
     if not replayed.trust.holds:
         return base
     cost, saving = (difference(analysis, replayed, change) for change in (hit.free, hit.fixed))
+    if cost is None or saving is None:
+        return replace(base, facts={**hit.facts, "price_not_known": WAITS_FOR_ITSELF})
     return replace(
         base,
         known=True,
-        cost_ns=cost.window_ns,
+        # A window begins with the first work: without a fault before that it may become longer.
+        cost_ns=max(cost.window_ns, 0),
         saving_ns=saving.window_ns,
-        cost_ns_per_step=cost.step_ns,
+        cost_ns_per_step=None if cost.step_ns is None else max(cost.step_ns, 0),
         saving_ns_per_step=saving.step_ns,
     )
 

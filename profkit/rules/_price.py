@@ -11,7 +11,7 @@ from profkit import text
 from profkit.analysis.constants import constants as constants
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Found
-from profkit.analysis.replay.price import difference
+from profkit.analysis.replay.price import WAITS_FOR_ITSELF, difference
 from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
@@ -75,11 +75,14 @@ def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, 
     """
     replayed = analysis.replayed
     facts = dict(rest.pop("facts"))
+    large = measured >= CRITICAL_SHARE * (analysis.window.dur_ns if analysis.window else 0)
+    unpriced = "warning" if large else "info"
     if found is None or not replayed.trust.holds:
         facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
-        large = measured >= CRITICAL_SHARE * (analysis.window.dur_ns if analysis.window else 0)
-        return Finding(**rest, facts=facts, severity="warning" if large else "info")
+        return Finding(**rest, facts=facts, severity=unpriced)
     cost, saving = (difference(analysis, replayed, change, device) for change in (found.free, found.fixed))
+    if cost is None or saving is None:
+        return Finding(**rest, facts=facts | {"price_not_known": WAITS_FOR_ITSELF}, severity=unpriced)
     facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled

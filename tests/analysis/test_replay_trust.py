@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from profkit import whatif
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay import build_model, how_far, price
 from profkit.analysis.replay.trust import Trust
@@ -85,7 +86,7 @@ def test_a_large_trace_is_priced_from_a_sample(monkeypatch: pytest.MonkeyPatch) 
     trace = build_trace(*_waiting(100))
     whole = what_if(trace)
     assert whole.sampled == ""
-    monkeypatch.setattr(price, "MOST_OPS", 40)
+    monkeypatch.setattr(whatif, "MOST_OPS", 40)
     part = what_if(trace)
     assert part.sampled == "steps 31 to 69"
     (before,), (after,) = whole.fixes, part.fixes
@@ -96,7 +97,7 @@ def test_a_large_trace_is_priced_from_a_sample(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_steps_the_sample_is_from_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "MOST_OPS", 20)
+    monkeypatch.setattr(whatif, "MOST_OPS", 20)
     found = what_if(build_trace(*_regular(50)))
     assert found.sampled == "20 device operations from the middle of the capture"
 
@@ -137,7 +138,7 @@ def test_the_steps_of_one_rank_say_how_large_a_sample_is(monkeypatch: pytest.Mon
             ]
     trace = build_trace(*rows)
     (before,) = what_if(trace).fixes
-    monkeypatch.setattr(price, "MOST_OPS", 60)
+    monkeypatch.setattr(whatif, "MOST_OPS", 60)
     (after,) = what_if(trace).fixes
     assert before.saving_ns == pytest.approx(59 * 49_000, rel=0.001)
     assert after.saving_ns == pytest.approx(before.saving_ns, rel=0.05)

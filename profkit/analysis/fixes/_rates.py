@@ -10,6 +10,11 @@ from profkit.analysis.fixes._find import LARGE_BYTES, copies, is_pageable
 from profkit.analysis.replay.model import Model
 from profkit.model import Ints
 
+_EXACT_BYTES = 9_000_000_000
+_LONGEST_NS = 1 << 62
+_FASTEST = 1 << 60
+"""Bytes per second. Times that are damaged give more, and no integer holds it."""
+
 
 def pinned_rate(analysis: Analysis, model: Model, device: int, kind: int) -> tuple[int, str]:
     """(bytes per second, where the figure is from) of large copies from or to pinned memory."""
@@ -20,7 +25,8 @@ def pinned_rate(analysis: Analysis, model: Model, device: int, kind: int) -> tup
     mine &= length > 0
     if mine.any():
         rates = size[mine] / length[mine]
-        return int(np.median(rates) * 1_000_000_000), f"median of {int(mine.sum()):,} pinned copies of this trace"
+        rate = int(min(max(float(np.median(rates)) * 1_000_000_000, 1), _FASTEST))
+        return rate, f"median of {int(mine.sum()):,} pinned copies of this trace"
     figures = constants()["pinned_copy"]
     name = analysis.device_name(device)
     if any(gpu in name for gpu in figures["pcie5_gpus"]):
@@ -30,4 +36,7 @@ def pinned_rate(analysis: Analysis, model: Model, device: int, kind: int) -> tup
 
 def pinned_length(size: Ints, rate: int) -> Ints:
     """How long copies of these sizes take at a rate, ns."""
-    return (size * 1_000_000_000) // rate
+    exact = np.minimum(size, _EXACT_BYTES) * 1_000_000_000 // rate
+    # Of 9.2 GB or more the product exceeds 64 bits.
+    large = np.minimum(size / rate * 1_000_000_000, _LONGEST_NS).astype(np.int64)
+    return np.where(size <= _EXACT_BYTES, exact, large)

@@ -15,6 +15,9 @@ from profkit.analysis.work import KERNELS
 from profkit.errors import UsageError
 from profkit.model import Ints
 
+MOST = 1_000
+"""Times of kernels that take longer still are no times that one asks for."""
+
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     name, times = name_and_factor(argument)
@@ -57,8 +60,10 @@ def name_and_factor(argument: str) -> tuple[str, float]:
         times = float(word.removesuffix("x"))
     except ValueError:
         times = -1.0
-    if not name or not 0 <= times < float("inf"):
-        raise UsageError(f"kernel needs a name and a factor of 0 or more, as in kernel:gemm=0.7x, not {argument!r}")
+    if not name or not 0 <= times <= MOST:
+        raise UsageError(
+            f"kernel needs a name and a factor from 0 to {MOST:,}, as in kernel:gemm=0.7x, not {argument!r}"
+        )
     return name, times
 
 

@@ -9,11 +9,15 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.model import ARRIVAL, ORIGIN_NS, Calls, Edges
 from profkit.model import Ints, Mask
-from profkit.schema import STAGES
+from profkit.schema import SPAN_KINDS, STAGES
 
+_START_END = SPAN_KINDS.index("start_end")
 _PREFILL, _TOKENIZE = STAGES.index("prefill"), STAGES.index("tokenize")
 LONG_NS = 20_000
 """Host work before a prefill that is longer, and longer than ten usual ones, was waiting for the request."""
+
+ANSWERED_NS = 200_000
+"""A request that comes within this behind the end of another one may come because of it."""
 
 
 def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls, Edges]:
@@ -39,6 +43,10 @@ def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls,
     first = mine[place]
     if (ready > calls.start[first]).any():
         return calls, none
+    outside = from_outside(analysis)
+    first, ready = first[outside], ready[outside]
+    if not len(first):
+        return calls, none
     waited = _waited(calls, first, ready)
     late = first[waited]
     gap = calls.gap.copy()
@@ -53,6 +61,23 @@ def find_arrivals(analysis: Analysis, calls: Calls, origin: int) -> tuple[Calls,
         bound=np.zeros(len(first), bool),
         usual=since,
     )
+
+
+def from_outside(analysis: Analysis) -> Mask:
+    """Requests that came at a time of their own.
+
+    Not those that the engine's thread opens as it comes to them, nor those that follow the end of another one, as a
+    client sends them that waits for its answer.
+    """
+    requests, trace, ranges = analysis.requests, analysis.trace, analysis.ranges
+    opened = trace.array("spans", "kind")[requests.span] != _START_END
+    opened &= np.isin(trace.array("spans", "track")[requests.span], ranges.track[ranges.stage == _PREFILL])
+    ends = np.sort(requests.end[requests.end >= 0])
+    place = np.searchsorted(ends, requests.arrival, side="right") - 1
+    answers = place >= 0
+    answers[answers] = (requests.arrival[answers] - ends[place[answers]]) <= ANSWERED_NS
+    mask: Mask = ~opened & ~answers
+    return mask
 
 
 def _waited(calls: Calls, first: Ints, ready: Ints) -> Mask:

@@ -57,8 +57,15 @@ def with_length(model: Model, ops: Ints, dur: Ints | int) -> Model:
     part = (of >= 0) & ((edges.kind == WAIT) | (edges.kind == STREAM))
     weight = edges.weight.copy()
     old = np.maximum(model.dur[of[part]], 1)
-    weight[part] = np.where(new[of[part]] < old, weight[part] * new[of[part]] // old, weight[part])
+    weight[part] = np.where(new[of[part]] < old, _scaled(weight[part], new[of[part]], old), weight[part])
     return replace(model, dur=new, edges=replace(edges, weight=weight))
+
+
+def _scaled(value: Ints, numerator: Ints, denominator: Ints) -> Ints:
+    """value * numerator // denominator; rounded where the product of two lengths of some seconds exceeds 64 bits."""
+    large = value > np.iinfo(np.int64).max // np.maximum(numerator, 1)
+    exact = np.where(large, 0, value) * numerator // denominator
+    return np.where(large, np.rint(value / denominator * numerator).astype(np.int64), exact)
 
 
 def without_ops(model: Model, ops: Ints) -> Model:

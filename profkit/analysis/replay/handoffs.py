@@ -56,5 +56,5 @@ def _long_pause(calls: Calls) -> Ints:
         mine = slice(*np.searchsorted(calls.track, (track, track + 1)))
         gaps = calls.gap[mine][~calls.fixed[mine]]
         if len(gaps):
-            out[mine] = max(LONG_NS, 5 * int(np.median(gaps)))
+            out[mine] = min(max(LONG_NS, 5 * int(np.median(gaps))), np.iinfo(np.int64).max)
     return out

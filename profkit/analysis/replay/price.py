@@ -10,7 +10,7 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.build import build_model
 from profkit.analysis.replay.model import Model, Times
-from profkit.analysis.replay.solve import replay
+from profkit.analysis.replay.solve import CircleError, replay
 from profkit.analysis.replay.trust import Trust, how_far
 from profkit.model import Ints, Mask, Window
 
@@ -18,6 +18,7 @@ MOST_OPS = 60_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 SETTLING = 2
+WAITS_FOR_ITSELF = "with the fix something would wait for itself"
 """Steps until a host that a fix lets run ahead is as far ahead as it can be."""
 
 Change = Callable[[Model], Model]
@@ -49,9 +50,9 @@ class Difference:
     step_ns: int | None
 
 
-def start(analysis: Analysis) -> Replayed:
-    """Build and check the model of a trace; see MOST_OPS."""
-    part, words = _part(analysis)
+def start(analysis: Analysis, most: int | None = None) -> Replayed:
+    """Build and check the model of a trace, of a sample of ``most`` (MOST_OPS) device operations where it has more."""
+    part, words = _part(analysis, MOST_OPS if most is None else most)
     model = build_model(analysis, part)
     steps = analysis.steps
     of = steps.of_work if len(steps) and analysis.selected is None else np.zeros(0, np.int64)
@@ -68,12 +69,16 @@ def start(analysis: Analysis) -> Replayed:
     )
 
 
-def difference(analysis: Analysis, replayed: Replayed, change: Change, device: int = -1) -> Difference:
+def difference(analysis: Analysis, replayed: Replayed, change: Change, device: int = -1) -> Difference | None:
     """What a change takes from the window and from a step, ns; negative where it makes things slower.
 
-    With a ``device``: of its work alone, and of the steps of the processes that work on it.
+    With a ``device``: of its work alone, and of the steps of the processes that work on it. None where what the change
+    asks for waits for itself.
     """
-    times = replay(change(replayed.model))
+    try:
+        times = replay(change(replayed.model))
+    except CircleError:
+        return None
     rows = np.flatnonzero(replayed.model.work.device == device) if device >= 0 else slice(None)
     before, after = (_window(t.start[rows], t.end[rows]) for t in (replayed.times, times))
     window = before - after
@@ -122,24 +127,24 @@ def _settled(compared: Ints) -> Ints:
     return compared[SETTLING:] if len(compared) >= 5 * SETTLING else compared
 
 
-def _part(analysis: Analysis) -> tuple[Window | None, str]:
+def _part(analysis: Analysis, most: int) -> tuple[Window | None, str]:
     """(what of the host's time to replay, in words): all of it where that is not too much."""
     work = analysis.whole_work
     if analysis.selected is not None:
         return analysis.selected, "the window that was selected"
-    if len(work) <= MOST_OPS:
+    if len(work) <= most:
         return None, ""
     steps = analysis.steps
     rows = np.flatnonzero(_mask(analysis))
     if len(rows) < 3:
         middle = len(work) // 2
-        part = work.where(np.arange(middle - MOST_OPS // 2, middle + MOST_OPS // 2))
+        part = work.where(np.arange(middle - most // 2, middle + most // 2))
         window = part.window
         return window, f"{len(part):,} device operations from the middle of the capture"
     sizes = np.bincount(steps.of_work[steps.of_work >= 0], minlength=len(steps))
     # Work between the steps, and of steps that are not counted, comes along.
     each = max(len(work) / max(len(rows), 1), float(sizes[rows].mean()))
-    count = int(min(max(MOST_OPS / each, 2), len(rows)))
+    count = int(min(max(most / each, 2), len(rows)))
     first = (len(rows) - count) // 2
     chosen = rows[first : first + count]
     window = Window(int(steps.host_start[chosen[0]]), int(steps.host_end[chosen[-1]]))

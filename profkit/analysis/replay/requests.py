@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from profkit.analysis.context import Analysis
+from profkit.analysis.replay.arrivals import from_outside
 from profkit.analysis.replay.model import ARRIVAL, Model, Times
 from profkit.analysis.replay.retime import Threads
 from profkit.analysis.requests import Requests, tpot_of
@@ -24,10 +25,10 @@ def moved_requests(analysis: Analysis, model: Model, times: Times) -> Requests:
     """
     requests = analysis.requests
     ends = _Steps(analysis, model, times, requests.process)
-    arrival = requests.arrival
-    if not (model.edges.kind == ARRIVAL).any():
-        lane = analysis.trace.array("spans", "track")[requests.span]
-        arrival = np.maximum(Threads(model, times)(lane, arrival), ends.reached(arrival))
+    lane = analysis.trace.array("spans", "track")[requests.span]
+    moved = np.maximum(Threads(model, times)(lane, requests.arrival), ends.reached(requests.arrival))
+    stays = from_outside(analysis) & (model.edges.kind == ARRIVAL).any()
+    arrival = np.where(stays, requests.arrival, moved)
     first = ends.as_long_after(requests.first_token)
     end = ends.as_long_after(requests.end)
     ttft = np.where(first >= 0, first - arrival, -1)

@@ -14,12 +14,21 @@ from profkit.errors import ProfkitError
 from profkit.model import Array, Ints, Mask
 
 _NEVER = -(1 << 60)
+_ROUNDS = 64
+"""So many constraints in a row that are of one instant are put in order by vectors; more of them one by one."""
+
+
+class CircleError(ProfkitError):
+    """Constraints go round in a circle: a change asks for what cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__("the dependencies of this trace go round in a circle: it cannot be replayed")
 
 
 def replay(model: Model) -> Times:
     """Times of every call and operation under the constraints of a model.
 
-    Raises ProfkitError where constraints go round in a circle, which no recorded trace has.
+    Raises CircleError where constraints go round in a circle, which no recorded trace has.
     """
     if not model.shared_engine:
         return _solve(model, model.recorded())
@@ -29,7 +38,7 @@ def replay(model: Model) -> Times:
 
 
 def _solve(model: Model, order: Ints) -> Times:
-    """``order`` are times of all points that no constraint contradicts: each point is found after what it waits for."""
+    """``order`` are times of all points, in the order of which each is found after what it waits for if they allow."""
     base, offset = _along_threads(model)
     junctions, number = _junctions(model, base, order)
     time = _walk(model, base, offset, junctions, number)
@@ -54,23 +63,49 @@ def _along_threads(model: Model) -> tuple[Ints, Ints]:
 def _junctions(model: Model, base: Ints, recorded: Ints) -> tuple[Ints, Ints]:
     """(junctions in an order in which each comes after all that it waits for, the place of each point there)."""
     junctions = np.unique(base)
+    number = np.zeros(model.points, np.int64)
+    number[junctions] = np.arange(len(junctions))
     own = _own_edges(model, junctions)
-    src = np.concatenate((base[model.edges.src], base[own[0]]))
-    dst = np.concatenate((model.edges.dst, own[1]))
-    rank = np.zeros(model.points, np.int64)
-    when = recorded[junctions]
-    tied = np.flatnonzero((recorded[src] == recorded[dst]) & (src != dst))
-    for _ in range(len(junctions) + 1):
+    src = number[np.concatenate((base[model.edges.src], base[own[0]]))]
+    dst = number[np.concatenate((model.edges.dst, own[1]))]
+    counts = (src != dst) & ~_stays(model, junctions)[dst]
+    src, dst, when = src[counts], dst[counts], recorded[junctions]
+    order = _by_time(src, dst, when)
+    if order is None:
+        order = _by_dependence(src, dst, len(junctions))
+    number[junctions[order]] = np.arange(len(order))
+    return junctions[order], number
+
+
+def _by_time(src: Ints, dst: Ints, when: Ints) -> Ints | None:
+    """Order by time, what is of one instant by its dependencies; None where a change contradicts the recorded times,
+    or where more than some constraints in a row are of one instant."""
+    if (when[src] > when[dst]).any():
+        return None
+    tied = np.flatnonzero(when[src] == when[dst])
+    rank = np.zeros(len(when), np.int64)
+    for _ in range(_ROUNDS):
         late = tied[rank[src[tied]] >= rank[dst[tied]]]
         if not len(late):
-            break
+            return np.lexsort((rank, when))
         np.maximum.at(rank, dst[late], rank[src[late]] + 1)
-        if int(rank.max()) > len(tied):
-            raise ProfkitError("the dependencies of this trace go round in a circle: it cannot be replayed")
-    order = junctions[np.lexsort((rank[junctions], when))]
-    number = np.zeros(model.points, np.int64)
-    number[order] = np.arange(len(order))
-    return order, number
+    return None
+
+
+def _by_dependence(src: Ints, dst: Ints, n: int) -> Ints:
+    """Any order of ``n`` points in which each comes after all that it waits for."""
+    missing = np.bincount(dst, minlength=n).tolist()
+    begin = np.concatenate(([0], np.cumsum(np.bincount(src, minlength=n)))).tolist()
+    after = dst[np.argsort(src, kind="stable")].tolist()
+    order = [point for point, count in enumerate(missing) if not count]
+    for point in order:  # grows while it is walked
+        for other in after[begin[point] : begin[point + 1]]:
+            missing[other] -= 1
+            if not missing[other]:
+                order.append(other)
+    if len(order) < n:
+        raise CircleError
+    return np.asarray(order, np.int64)
 
 
 def _own_edges(model: Model, junctions: Ints) -> tuple[Ints, Ints]:

@@ -26,7 +26,8 @@ LARGEST_ERROR = 0.02
 
 @dataclass(frozen=True)
 class Trust:
-    """``error_ns``: recorded window minus the replay without unexplained lags; ``share`` of the recorded window.
+    """``error_ns``: recorded window minus the replay without unexplained lags; ``share`` of the recorded window, at
+    most all of it (work that began long after its call makes a longer window where it does not).
 
     ``unjoined`` is the share of device operations whose call was not recorded: the model cannot move them.
     """
@@ -39,7 +40,7 @@ class Trust:
 
     @property
     def share(self) -> float:
-        return abs(self.error_ns) / self.window_ns if self.window_ns else 0.0
+        return min(abs(self.error_ns) / self.window_ns, 1.0) if self.window_ns else 0.0
 
     @property
     def holds(self) -> bool:
