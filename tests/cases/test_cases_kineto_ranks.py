@@ -175,7 +175,7 @@ def test_E10_no_skew_before_alignment(tmp_path: Path, check: Any) -> None:
     assert seen.findings("skew") == []
     assert seen.summary["collectives"] == {
         "matched": 0, "not_matched": ["2 collectives not matched: clocks of its ranks are not aligned"],
-        "wait_p50_ns": None, "wait_sum_ns": None, "transfer_p50_ns": None, "error_ns": None, "ranks": [],
+        "wait_p50_ns": None, "wait_sum_ns": None, "transfer_p50_ns": None, "error_ns": None, "ranks": [], "waits": [],
     }  # fmt: skip
     assert "came last" not in seen.text
 
