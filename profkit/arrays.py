@@ -162,6 +162,18 @@ def depths(parent: Ints) -> Ints:
         jump[rows] = jump[jump[rows]]
 
 
+def inside_any(parent: Ints, wanted: Array) -> Array:
+    """Rows with one of the ``wanted`` ones among their ancestors, by doubling."""
+    found = (parent >= 0) & wanted[parent] if len(parent) else wanted
+    jump = parent.copy()
+    while True:
+        rows = np.flatnonzero(jump >= 0)
+        if not len(rows):
+            return found
+        found[rows] |= found[jump[rows]]
+        jump[rows] = jump[jump[rows]]
+
+
 def innermost(start: Ints, end: Ints, group: Array, parent: Ints, at: Ints, until: Ints, at_group: Array) -> Ints:
     """For each query [at, until] of a group the innermost row that covers it whole, -1 for none.
 

@@ -125,6 +125,8 @@ def _finding_lines(result: CheckResult) -> list[str]:
         if finding.message not in result.headline:
             lines.append(f"  {text.clip(finding.message, 1_000)}")
         lines.append(f"  to do: {finding.advice}")
+        if finding.saving_ns > 0 and finding.facts.get("assumed"):
+            lines.append(f"  assumed: {text.clip(str(finding.facts['assumed']), 400)}")
     if result.clean:
         lines.append(f"nothing found by {', '.join(result.clean)}")
     not_run = _by_reason({f"{item.code} {item.title}": item.reason for item in result.not_run})

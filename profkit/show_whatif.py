@@ -26,6 +26,7 @@ def whatif_document(result: WhatIf) -> dict[str, Any]:
                 "sampled": result.sampled or None,
             },
             "fixes": [_fix_document(fix) for fix in result.fixes],
+            "step": {"kind": result.step_kind, "median_ns": result.step_ns} if result.step_ns else None,
             "not_found": dict(result.not_found),
             "recorded": result.recorded,
             "predicted": result.predicted,
@@ -73,10 +74,23 @@ def _fix_lines(result: WhatIf) -> list[str]:
             _signed(fix.cost_ns, fix.known),
             _signed(fix.saving_ns, fix.known),
             _signed(fix.saving_ns_per_step, fix.known),
+            _of_step(fix, result.step_ns),
         ]
         for fix in result.fixes
     ]
-    return columns(["each fix by itself", "rule", "concerns", "costs", "saves", "saves a step"], rows, left=2)
+    head = ["each fix by itself", "rule", "concerns", "costs", "saves up to", "a step", "of it"]
+    step = [f"a step: {text.ns(result.step_ns)}, the median of {result.step_kind} steps"] if result.step_ns else []
+    return [*columns(head, rows, left=2), *step]
+
+
+def _of_step(fix: Priced, step_ns: int) -> str:
+    if fix.saving_ns_per_step is None or not step_ns:
+        return "n/a"
+    return (
+        f"-{text.percent(-fix.saving_ns_per_step / step_ns)}"
+        if fix.saving_ns_per_step < 0
+        else text.percent(fix.saving_ns_per_step / step_ns)
+    )
 
 
 def _signed(value: int | None, known: bool) -> str:

@@ -52,6 +52,9 @@ class WhatIf:
     sampled: str
     fixes: tuple[Priced, ...]
     not_found: Mapping[str, str]
+    step_ns: int
+    """Median period of the steps that prices are compared with, 0 without any."""
+    step_kind: str
     asked: bool
     """Whether fixes were named; else all were tried."""
     recorded: Mapping[str, Any]
@@ -88,6 +91,8 @@ def what_if(trace: Trace, fixes: Sequence[str] = ()) -> WhatIf:
         sampled=replayed.sampled,
         fixes=tuple(priced if fixes else sorted(priced, key=lambda p: -p.saving_ns)),
         not_found={label: NOTHING_FOUND for label, (_, hit) in found.items() if hit is None},
+        step_ns=analysis.counted_steps().median_ns,
+        step_kind=analysis.counted_steps().kind,
         asked=bool(fixes),
         recorded=_numbers(analysis),
         predicted=predicted,

@@ -113,11 +113,15 @@ def ancestors(ranges: Ranges) -> Iterator[Array]:
 
 
 def gpu_time_by_range(work: Work, ranges: Ranges, owner: Array) -> Ints:
-    """Union of the work launched inside of each range, of whatever depth; ns, -1 where nothing was.
+    """Union of the work launched inside of each whole range, of whatever depth; ns, -1 where nothing was.
 
     ``owner`` is the innermost range of each row of Work. A range lies at one depth, so a row counts once for each.
     """
     out = np.full(len(ranges), -1, np.int64)
+    if not ranges.whole.all():
+        whole, number = _whole_ranges(ranges)
+        out[ranges.whole] = gpu_time_by_range(work, whole, np.append(number, -1)[owner])
+        return out
     for around in ancestors(ranges):
         group = np.append(around, around.dtype.type(-1))[owner]  # the last one is for rows of no range
         rows = np.flatnonzero(group >= 0).astype(work.row.dtype)
@@ -125,6 +129,32 @@ def gpu_time_by_range(work: Work, ranges: Ranges, owner: Array) -> Ints:
         found = distinct(group)
         out[found] = gpu_time_by_group(work, rows, group, len(ranges))[found]
     return out
+
+
+def _whole_ranges(ranges: Ranges) -> tuple[Ranges, Ints]:
+    """(those that were seen from start to end, the nearest of them around each range or itself, -1 for none).
+
+    A program that never closes its ranges puts each one into the one before it: as deep as they are many.
+    """
+    near = np.where(ranges.whole, np.arange(len(ranges)), ranges.parent)
+    while True:
+        open_ones = np.flatnonzero((near >= 0) & ~ranges.whole[near])
+        if not len(open_ones):
+            break
+        near[open_ones] = near[near[open_ones]]
+    rows = np.flatnonzero(ranges.whole)
+    number = np.append(np.cumsum(ranges.whole) - 1, -1)[near]
+    parent = np.append(number, -1)[ranges.parent[rows]]
+    whole = Ranges(
+        row=ranges.row[rows],
+        start=ranges.start[rows],
+        end=ranges.end[rows],
+        track=ranges.track[rows],
+        stage=ranges.stage[rows],
+        whole=ranges.whole[rows],
+        parent=parent,
+    )
+    return whole, number
 
 
 def gpu_time_by_group(work: Work, rows: Array, group: Array, groups: int) -> Ints:

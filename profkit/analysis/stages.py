@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.intervals import percentile
-from profkit.analysis.spans import Ranges, ancestors, gpu_time_by_group, gpu_time_by_range
+from profkit.analysis.spans import Ranges, gpu_time_by_group, gpu_time_by_range
 from profkit.analysis.work import Work
+from profkit.arrays import inside_any
 from profkit.model import Array, Mask, Trace
 from profkit.schema import NOT_WHOLE, STAGES
 
@@ -85,7 +86,5 @@ def stage_times(trace: Trace, ranges: Ranges, whole: Launched, cut: Launched, co
 
 def _around(ranges: Ranges, stage: int) -> Mask:
     """Which ranges are of a stage or lie inside of one that is."""
-    inside = np.zeros(len(ranges), bool)
-    for around in ancestors(ranges):
-        inside |= (around >= 0) & (ranges.stage[around] == stage)
-    return inside
+    own: Mask = ranges.stage == stage
+    return own | inside_any(ranges.parent, own)

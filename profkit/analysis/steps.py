@@ -21,6 +21,7 @@ from profkit.analysis.steps_graphs import find_graph_steps
 from profkit.analysis.steps_kernels import find_sequences, sequence_openings
 from profkit.analysis.steps_ranks import share_index
 from profkit.analysis.work import Work
+from profkit.arrays import inside_any
 from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import PAYLOAD_KINDS, SPAN_KINDS, STAGES, STEP_KINDS, TABLES
 
@@ -210,13 +211,7 @@ def _finished(trace: Trace, work: Work, steps: dict[str, Array], of_work: Ints, 
 def _outermost(ranges: Ranges) -> Ints:
     """Positions of prefill and decode ranges that stand in no other of them."""
     is_step = (ranges.stage == _PREFILL) | (ranges.stage == _DECODE)
-    inside = np.zeros(len(ranges), bool)
-    at = ranges.parent.copy()
-    while (at >= 0).any():
-        known = at >= 0
-        inside[known] |= is_step[at[known]]
-        at[known] = ranges.parent[at[known]]
-    return np.flatnonzero(is_step & ~inside)
+    return np.flatnonzero(is_step & ~inside_any(ranges.parent, is_step))
 
 
 def _profiler_steps(trace: Trace) -> Ints:
@@ -265,13 +260,8 @@ def _outside(ranges: Ranges, rows: Ints, outer: Ints) -> Mask:
     """Which rows have none of ``outer`` among their ancestors."""
     is_outer = np.zeros(len(ranges), bool)
     is_outer[outer] = True
-    clear = np.ones(len(rows), bool)
-    at = ranges.parent[rows]
-    while (at >= 0).any():
-        known = at >= 0
-        clear[known] &= ~is_outer[at[known]]
-        at[known] = ranges.parent[at[known]]
-    return clear
+    mask: Mask = ~inside_any(ranges.parent, is_outer)[rows]
+    return mask
 
 
 def _host_side(trace: Trace, ranges: Ranges, outer: Ints, step: Ints, first: Ints) -> dict[str, Array]:

@@ -59,13 +59,13 @@ def check(analysis: Analysis) -> Iterator[Finding]:
     rows = rows[~np.isin(work.row[rows], taken.copy if taken is not None else [])]
     kind = trace.array("copies", "kind")[work.row[rows]]
     for word in ("h2d", "d2h"):
-        for device in np.unique(work.device[rows]).tolist():
-            mine = rows[(kind == COPY_KINDS.index(word)) & (work.device[rows] == device)]
-            if len(mine):
-                yield _finding(analysis, int(device), word, mine)
+        every = rows[kind == COPY_KINDS.index(word)]
+        for device in np.unique(work.device[every]).tolist():
+            yield _finding(analysis, int(device), word, every[work.device[every] == device], every)
 
 
-def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
+def _finding(analysis: Analysis, device: int, word: str, rows: Ints, every: Ints) -> Finding:
+    """The copies of one device; ranks wait for each other, so that the fix is priced as made on ``every`` device."""
     trace, work = analysis.trace, analysis.work
     length = work.end[rows] - work.start[rows]
     size = np.maximum(trace.array("copies", "bytes")[work.row[rows]], 0)
@@ -83,7 +83,7 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints) -> Finding:
     first = int(longest[0])
     return priced_by_replay(
         analysis,
-        _pinned(analysis, rows),
+        _pinned(analysis, every),
         measured=int(np.maximum(host, length).sum()),
         device=device,
         code=RULE.code,

@@ -94,8 +94,12 @@ def _finding(analysis: Analysis, waits: Waits) -> Finding:
             f"the GPU was busy {text.ns(time.busy)} of it: of the waiting alone at most "
             f"{text.ns(time.drained)} can be given back, beside it the host's own work that then overlaps"
         ),
-        cause="the host reads a result of the step before it can go on",
-        advice=RULE.advice,
+        cause=(
+            "the host reads a result of the step before it can go on"
+            if len(read_backs)
+            else "the host waits for the device, and reads nothing back"
+        ),
+        advice=RULE.advice if len(read_backs) else f"Remove {names.most_common(1)[0][0]}: the step reads nothing back.",
         facts={
             "steps_with_wait": steps,
             "steps": len(analysis.steps),

@@ -51,7 +51,7 @@ def test_two_percent_of_the_window(late: int, holds: bool) -> None:
     assert (found.window_ns, found.error_ns) == (1_000_000, late)
     assert found.holds == holds
     assert found.why_not == (
-        "" if holds else "the replay explains 97.8 % of the recorded window: 1 waits of the host have no recorded cause"
+        "" if holds else "the replay explains 97.8 % of the recorded window: 1 wait of the host has no recorded cause"
     )
 
 

@@ -17,8 +17,9 @@ def test_every_fix_by_itself(run: Any, stored: Any, waiting: Any) -> None:
     assert found.out.splitlines() == [
         "The replay explains 100.0 % of the recorded window (450 µs)",
         "",
-        "each fix by itself  rule   concerns   costs   saves  saves a step",
-        "no-step-sync        PK303         5  196 µs  196 µs       49.0 µs",
+        "each fix by itself  rule   concerns   costs  saves up to   a step   of it",
+        "no-step-sync        PK303         5  196 µs       196 µs  49.0 µs  49.0 %",
+        "a step: 100 µs, the median of decode steps",
         "",
         "assumed:",
         "  nothing needs what these synchronisations wait for",
@@ -165,8 +166,8 @@ def test_a_trace_that_the_model_does_not_explain(run: Any, stored: Any, waiting:
     found = run("whatif", path, "--fix", "no-step-sync")
     assert (found.code, found.err) == (0, "")
     assert found.out.startswith("Nothing is predicted: the replay explains ")
-    assert "1 starts of device work have no recorded cause" in found.out
-    assert found.row("no-step-sync")[2:] == ["5", "not known", "not known", "not known"]
+    assert "1 start of device work has no recorded cause" in found.out
+    assert found.row("no-step-sync")[2:] == ["5", "not known", "not known", "not known", "n/a"]
     document = run("whatif", path, "--fix", "no-step-sync", "--json").json
     assert document["replay"]["holds"] is False
     assert document["replay"]["error_share"] > 0.9

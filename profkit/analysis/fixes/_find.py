@@ -70,11 +70,14 @@ def _first_calls(analysis: Analysis, model: Model) -> Ints:
 
 
 def steady_calls(analysis: Analysis, model: Model, calls: Ints) -> Ints:
-    """Those of the calls in steps, or between two of them, behind the last warm-up step; all of them without steps."""
+    """Those of the calls in steps, or between two of them, behind the last warm-up step.
+
+    None without steps: nothing tells steady state from start-up there.
+    """
     steps = analysis.steps
     counted = steps.counted
     if not counted.any():
-        return calls
+        return calls[:0]
     begin = np.where(steps.host_start >= 0, steps.host_start, _first_calls(analysis, model))
     first = int(begin[counted].min())
     last = int(max(steps.host_end.max(), begin[begin < _NEVER].max(initial=-1)))

@@ -8,6 +8,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import call_names, in_ranges, steady_calls
 from profkit.analysis.fixes._host_gone import host_gone
+from profkit.analysis.fixes.no_interruptions import interrupted
 from profkit.analysis.replay.model import Model
 from profkit.arrays import key_of
 
@@ -20,7 +21,8 @@ _STAGES = ("schedule", "tokenize", "sample", "detokenize")
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     """Host work outside of CPU stages that takes ten medians of what stands between the same two calls elsewhere."""
-    own = model.calls.gap - in_ranges(analysis, model, _STAGES)
+    # The profiler writing its buffers out is no stall of the program: without it there is none.
+    own = model.calls.gap - in_ranges(analysis, model, _STAGES) - interrupted(analysis, model, ("profiler",))
     part = np.zeros(len(own), np.int64)
     name = call_names(analysis, model)
     between = key_of(np.concatenate((name[:1], name[:-1])), name, model.calls.track) if len(name) else name

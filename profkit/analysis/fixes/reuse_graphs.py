@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from profkit.analysis.calls import GRAPH_LAUNCH
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import named, steady_calls
@@ -25,7 +26,12 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         depth[e + 1] -= 1
     inside = np.flatnonzero(np.cumsum(depth)[:-1] > 0)
     rest = named(analysis, model, "GraphInstantiate", "GraphDestroy", "GraphExecDestroy", "GraphExecUpdate")
-    calls = steady_calls(analysis, model, np.union1d(inside, rest))
+    calls = np.union1d(inside, rest)
+    if analysis.steps.counted.any():
+        calls = steady_calls(analysis, model, calls)
+    else:  # what comes before the first replay is the start of the program
+        launched = model.calls.start[model.calls.kind == GRAPH_LAUNCH]
+        calls = calls[model.calls.start[calls] > launched.min()] if len(launched) else calls[:0]
     if not len(calls):
         return None
     gone = partial(edits.gone, calls=calls)

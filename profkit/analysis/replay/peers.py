@@ -8,6 +8,9 @@ from profkit.analysis.replay.model import PEER, Calls, Edges
 from profkit.analysis.work import KERNELS, Work
 from profkit.model import Ints, Trace
 
+MOST_PAIRED = 8
+"""Up to so many ranks each kernel of a collective waits for each other one."""
+
 
 def peer_edges(trace: Trace, calls: Calls, work: Work) -> tuple[Edges, Ints]:
     """(constraints between the kernels of one collective, the length of every operation without waiting for a peer)."""
@@ -16,10 +19,37 @@ def peer_edges(trace: Trace, calls: Calls, work: Work) -> tuple[Edges, Ints]:
     for sets in matched_collectives(trace, work):
         arrived = work.start[sets].max(axis=0)
         dur[sets] = work.end[sets] - arrived
+        if len(sets) > MOST_PAIRED:
+            parts += _through_one(calls, work, sets, arrived)
+            continue
         for at, end in np.ndindex(len(sets), len(sets)):
             if at != end:
                 parts.append(_edges(calls, work, sets[at], sets[end], arrived))
     return Edges.join(parts), dur
+
+
+def _through_one(calls: Calls, work: Work, sets: Ints, arrived: Ints) -> list[Edges]:
+    """The same with constraints that grow with the ranks, not with their square: the kernel that ends first waits for
+    the start of all others, and these for its end."""
+    first = work.end[sets].argmin(axis=0)
+    hub = sets[first, np.arange(sets.shape[1])]
+    parts = []
+    for rank, ops in enumerate(sets):
+        others = first != rank
+        src, dst = ops[others], hub[others]
+        parts.append(_edges(calls, work, src, dst, arrived[others]))
+        after = work.end[src] - work.end[dst]
+        parts.append(
+            Edges(
+                src=2 * len(calls) + 2 * dst + 1,
+                dst=2 * len(calls) + 2 * src + 1,
+                weight=after,
+                kind=np.full(len(src), PEER, np.int8),
+                bound=np.ones(len(src), bool),
+                usual=after,
+            )
+        )
+    return parts
 
 
 def matched_collectives(trace: Trace, work: Work) -> list[Ints]:

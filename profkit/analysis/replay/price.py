@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import union, union_by_group
 from profkit.analysis.replay.build import build_model
 from profkit.analysis.replay.model import Model, Times
 from profkit.analysis.replay.solve import CircleError, replay
 from profkit.analysis.replay.trust import Trust, how_far
+from profkit.analysis.work import KERNELS, Work
 from profkit.model import Ints, Mask, Window
 
 MOST_OPS = 60_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 SETTLING = 2
-WAITS_FOR_ITSELF = "with the fix something would wait for itself"
 """Steps until a host that a fix lets run ahead is as far ahead as it can be."""
+WAITS_FOR_ITSELF = "with the fix something would wait for itself"
 
 Change = Callable[[Model], Model]
 
@@ -81,7 +83,8 @@ def difference(analysis: Analysis, replayed: Replayed, change: Change, device: i
         return None
     rows = np.flatnonzero(replayed.model.work.device == device) if device >= 0 else slice(None)
     before, after = (_window(t.start[rows], t.end[rows]) for t in (replayed.times, times))
-    window = before - after
+    crowded = max(_overlap(replayed.model.work, times) - _overlap(replayed.model.work, replayed.times), 0)
+    window = before - after - crowded
     counted = replayed.counted
     if device >= 0:
         counted = counted[np.isin(analysis.steps.process[counted], analysis.processes_of(device))]
@@ -91,7 +94,24 @@ def difference(analysis: Analysis, replayed: Replayed, change: Change, device: i
     saved = int(
         (_periods(analysis, replayed, counted, replayed.times) - _periods(analysis, replayed, counted, times)).sum()
     )
+    saved -= crowded * count // max(len(replayed.counted), 1)
     return Difference(round(window * replayed.scale), (2 * saved + count) // (2 * count))
+
+
+def _overlap(work: Work, times: Times) -> int:
+    """How long kernels of different streams of a device run at once, summed over devices, ns.
+
+    A model does not know how much of a device a kernel needs. What runs at once only in the replay may well have to
+    wait in truth: then it takes as long as it does one after the other, and no price may count on less.
+    """
+    total = 0
+    for device in np.unique(work.device).tolist():
+        mine = np.flatnonzero((work.device == device) & (work.table == KERNELS))
+        if len(np.unique(work.track[mine])) < 2:
+            continue
+        by_stream = union_by_group(times.start[mine], times.end[mine], work.track[mine], int(work.track.max()) + 1)
+        total += int(by_stream.sum()) - union(times.start[mine], times.end[mine]).total
+    return total
 
 
 def _window(start: Ints, end: Ints) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from profkit import text
 from profkit.analysis.calls import SYNC
 from profkit.analysis.replay.model import PEER, WAIT, Model
 from profkit.analysis.replay.solve import replay as solve
@@ -54,10 +55,12 @@ class Trust:
         if self.unjoined > 0.5:
             return f"{100 * self.unjoined:.1f} % of the device operations have no recorded call"
         if self.share > LARGEST_ERROR:
-            where = "starts of device work" if self.unexplained_ops else "waits of the host"
+            ops, calls = self.unexplained_ops, self.unexplained_calls
+            parts = [text.count(ops, "start of device work", "starts of device work")] if ops else []
+            parts += [text.count(calls, "wait of the host", "waits of the host")] if calls else []
             return (
-                f"the replay explains {100 * (1 - self.share):.1f} % of the recorded window: "
-                f"{self.unexplained_ops + self.unexplained_calls:,} {where} have no recorded cause"
+                f"the replay explains {100 * (1 - self.share):.1f} % of the recorded window: {' and '.join(parts)} "
+                f"{'has' if ops + calls == 1 else 'have'} no recorded cause"
             )
         return ""
 

@@ -31,6 +31,9 @@ NEAR_NS = 20_000
 """A synchronisation that returns within this behind the end of some work may have waited for it."""
 SKEW_NS = 10_000
 """Clocks of host and device agree to this: a synchronisation can return some microseconds before the work's end."""
+MOST_AWAITED = 16
+"""Where calls wait for many streams: so many of the operations that each waits for are kept, those that ended last."""
+_FEW_PAIRS = 1 << 20
 
 _PAGEABLE = MEMORY_KINDS.index("pageable")
 _EVENT, _STREAM, _CONTEXT = (SYNC_KINDS.index(kind) for kind in ("event", "stream", "context"))
@@ -46,6 +49,34 @@ class _Pairs:
     op: Ints
     at_start: Mask
     """Counted from the start of the operation, since the call returned before its end: a staged copy, skewed clocks."""
+
+
+class _LatestPairs:
+    """Pairs of a call and an operation that it waits for; of each call those that ended last, where they are many.
+
+    A call that waits for the whole device waits for the last operation of every stream: with thousands of streams that
+    is more than a memory holds, and what ended long before the others decides nothing.
+    """
+
+    def __init__(self, work: Work, calls: int) -> None:
+        self._end, self._calls = work.end, calls
+        self._parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        self._rows = 0
+
+    def add(self, call: Ints, op: Ints) -> None:
+        self._parts.append((call, op))
+        self._rows += len(call)
+        if self._rows > 2 * MOST_AWAITED * self._calls + _FEW_PAIRS:
+            call, op = self.all()
+            order = np.lexsort((-self._end[op], call))
+            call, op = call[order], op[order]
+            place = np.arange(len(call)) - np.searchsorted(call, call)
+            self._parts = [(call[place < MOST_AWAITED], op[place < MOST_AWAITED])]
+            self._rows = len(self._parts[0][0])
+
+    def all(self) -> tuple[Ints, Ints]:
+        """(calls, operations)."""
+        return np.concatenate([part[0] for part in self._parts]), np.concatenate([part[1] for part in self._parts])
 
 
 def wait_edges(
@@ -129,7 +160,7 @@ def _synchronisations(
     sync = np.flatnonzero(calls.kind == SYNC)
     kind, stream, event_op, device = _targets(trace, calls, work, sync, records)
     process = trace.array("calls", "process")[calls.row[sync]]
-    parts: list[tuple[Ints, Ints, Mask]] = []
+    pairs = _LatestPairs(work, len(sync))
     for track in np.unique(work.track).tolist():
         ops = np.flatnonzero(work.track == track)
         may = (process == work.process[ops[0]]) & (kind != _EVENT)
@@ -143,13 +174,12 @@ def _synchronisations(
         skewed &= work.end[found] <= calls.end[sync[mine]] + SKEW_NS
         found = np.where(skewed, ops[np.maximum(place - 1, 0)], found)
         ok = (place >= 0) & _is_done(calls, work, sync[mine], found)
-        parts.append((mine[ok], found[ok], (kind[mine[ok]] == _STREAM) & (stream[mine[ok]] < 0)))
+        pairs.add(mine[ok], found[ok])
         _, pending = last_work(work, submitted, stream_waits, track, calls.start[sync[mine]])
         ok = (pending >= 0) & _is_done(calls, work, sync[mine], np.maximum(pending, 0))
-        parts.append((mine[ok], pending[ok], (kind[mine[ok]] == _STREAM) & (stream[mine[ok]] < 0)))
-    call_at = np.concatenate([p[0] for p in parts]) if parts else np.zeros(0, np.int64)
-    op = np.concatenate([p[1] for p in parts]) if parts else call_at
-    loose = np.concatenate([p[2] for p in parts]) if parts else call_at.astype(bool)
+        pairs.add(mine[ok], pending[ok])
+    call_at, op = pairs.all()
+    loose = (kind[call_at] == _STREAM) & (stream[call_at] < 0)
     keep = ~loose | _is_latest(call_at, work.end[op] if len(op) else op, len(sync))
     call_at, op = call_at[keep], op[keep]
     known = np.flatnonzero((kind == _EVENT) & (event_op >= 0))
@@ -286,14 +316,15 @@ def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs
     name = trace.array("calls", "name")[calls.row]
     at = np.flatnonzero((calls.kind == ALLOCATOR) & by_name[name])
     process = trace.array("calls", "process")[calls.row[at]]
-    found, ops_found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    pairs, never = _LatestPairs(work, len(at)), np.zeros(trace.rows("names") + 1, bool)
     for track in np.unique(work.track).tolist() if len(at) else []:
         ops = np.flatnonzero(work.track == track)
         mine = np.flatnonzero(process == work.process[ops[0]])
         place = _last_before(submitted[ops], calls.start[at[mine]])
-        found.append(at[mine[place >= 0]])
-        ops_found.append(ops[place[place >= 0]])
-    call_of, op = np.concatenate(found), np.concatenate(ops_found)
-    still = work.end[op] > calls.end[call_of] + SKEW_NS if len(op) else np.zeros(0, bool)
-    drains = ~np.isin(name[call_of], name[call_of[still]]) & (work.end[op] <= calls.end[call_of])
-    return _Pairs(call_of[drains], op[drains], np.zeros(int(drains.sum()), bool))
+        mine, op = mine[place >= 0], ops[place[place >= 0]]
+        returned = calls.end[at[mine]]
+        never[name[at[mine[work.end[op] > returned + SKEW_NS]]]] = True
+        pairs.add(mine[work.end[op] <= returned], op[work.end[op] <= returned])
+    mine, op = pairs.all()
+    drains = ~never[name[at[mine]]]
+    return _Pairs(at[mine[drains]], op[drains], np.zeros(int(drains.sum()), bool))
