@@ -6,12 +6,22 @@ from functools import partial
 
 import numpy as np
 
+from profkit.analysis.calls import ALLOCATOR
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copies, step_of_calls, usual_submit
+from profkit.analysis.fixes._find import (
+    H2D,
+    LARGE_BYTES,
+    copies,
+    is_pageable,
+    named,
+    step_of_calls,
+    usual_submit,
+    waiting_calls,
+)
 from profkit.analysis.replay import edits
-from profkit.analysis.replay.model import EVENT, STREAM, Model
-from profkit.model import Ints
+from profkit.analysis.replay.model import EVENT, STREAM, WAIT, Model
+from profkit.model import Ints, Mask
 
 OF_STEP = 0.01
 """An upload that takes a smaller part of a step is not worth a stream of its own."""
@@ -22,6 +32,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     ops, kind, size = copies(analysis, model)
     step = step_of_calls(analysis, model)
     mine = (kind == H2D) & (size > LARGE_BYTES) & (step[model.call[ops]] >= 0)
+    mine &= ~is_pageable(analysis, model, ops)  # these have to be pinned first: pinned-copies
     mine &= model.work.end[ops] - model.work.start[ops] >= OF_STEP * analysis.counted_steps().median_ns
     ops = ops[mine]
     if not len(ops):
@@ -30,12 +41,14 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     known = before >= 0
     if not known.any():
         return None
+    drains = (model.calls.kind == ALLOCATOR) & waiting_calls(model)
+    drains[named(analysis, model, "DeviceSynchronize", "CtxSynchronize")] = True
     calls = np.unique(model.call[ops[known]])
     submit = np.minimum(usual_submit(model), model.calls.end[calls] - model.calls.start[calls])
     return Found(
         count=int(known.sum()),
         free=partial(_free, calls=calls, ops=ops[known]),
-        fixed=partial(_ahead, calls=calls, ops=ops[known], before=before[known], submit=submit),
+        fixed=partial(_ahead, calls=calls, ops=ops[known], before=before[known], submit=submit, drains=drains),
         assumed=(
             "what is uploaded is known a step before it is needed, and there is room for it on the GPU",
             "the copy engine runs beside the kernels without slowing them",
@@ -63,7 +76,7 @@ def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
     return edits.without_ops(edits.gone(model, calls), ops)
 
 
-def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints) -> Model:
+def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints, drains: Mask) -> Model:
     first = model.first_op
     edges = model.edges
     gone = np.zeros(len(model.work) + 1, bool)  # the last one is the origin's
@@ -71,9 +84,26 @@ def _ahead(model: Model, *, calls: Ints, ops: Ints, before: Ints, submit: Ints) 
     behind = (edges.kind == STREAM) & gone[np.maximum(edges.src - first, 0) // 2] & (edges.src >= first)
     behind &= ~gone[np.maximum(edges.dst - first, 0) // 2]
     ends, consumers = edges.src[behind] | 1, edges.dst[behind]  # first is even: an odd point is an end
+    later, waiting, wake = _drained(model, ops, before, drains)
     model = edits.with_own(edits.without_waits(model, calls), calls, np.minimum(model.calls.own[calls], submit))
     model = edits.resubmitted(edits.on_own_stream(model, ops), ops, before)
+    model = edits.with_constraint(model, later, waiting, wake, WAIT)
     return edits.with_constraint(model, ends, consumers, 0, EVENT)
+
+
+def _drained(model: Model, ops: Ints, before: Ints, drains: Mask) -> tuple[Ints, Ints, Ints]:
+    """(ends of uploads, ends of calls, lags): a call that drains the device behind an upload will find the next one."""
+    edges, first = model.edges, model.first_op
+    following = np.full(len(model.calls) + 1, -1, np.int64)
+    following[before] = ops  # the upload that is submitted where this one was
+    waits = np.flatnonzero((edges.kind == WAIT) & (edges.src >= first) & (edges.dst < first))
+    waits = waits[drains[edges.dst[waits] // 2]]
+    of = (edges.src[waits] - first) // 2
+    moved = np.isin(of, ops)
+    waits, of = waits[moved], of[moved]
+    then = following[model.call[of]]
+    keep = (then >= 0) & (edges.dst[waits] // 2 > model.call[of])
+    return first + 2 * then[keep] + 1, edges.dst[waits[keep]], np.minimum(edges.weight, edges.usual)[waits[keep]]
 
 
 FIX = Fix("prefetch", "PK305", "Upload a step ahead", find)
