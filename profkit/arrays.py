@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from profkit.model import Array, Ints
+from profkit.model import Array, Ints, Mask
 
 _LIMIT = 1 << 62
 CHUNK_ROWS = 1 << 20
@@ -162,9 +162,9 @@ def depths(parent: Ints) -> Ints:
         jump[rows] = jump[jump[rows]]
 
 
-def inside_any(parent: Ints, wanted: Array) -> Array:
+def inside_any(parent: Ints, wanted: Mask) -> Mask:
     """Rows with one of the ``wanted`` ones among their ancestors, by doubling."""
-    found = (parent >= 0) & wanted[parent] if len(parent) else wanted
+    found: Mask = (parent >= 0) & wanted[parent] if len(parent) else wanted
     jump = parent.copy()
     while True:
         rows = np.flatnonzero(jump >= 0)

@@ -83,14 +83,15 @@ def _kernel_excess(model: Model, every: Ints, late: int, at: Ints) -> tuple[Ints
     for rank in range(len(every)):
         mine = np.flatnonzero(model.work.track == model.work.track[every[rank, 0]])
         total = np.concatenate(([0], np.cumsum(model.dur[mine])))
-        place = np.searchsorted(mine, every[rank])
-        spent[rank, 1:] = total[place[1:]] - total[place[:-1] + 1]
-        order.append((mine, place))
+        # Not each collective is on the stream of the first one.
+        place, behind = (np.searchsorted(mine, every[rank], side=side) for side in ("left", "right"))
+        spent[rank, 1:] = total[place[1:]] - total[behind[:-1]]
+        order.append((mine, place, behind))
     excess = spent[late] - np.median(np.delete(spent, late, axis=0), axis=0).astype(np.int64)
-    mine, place = order[late]
+    mine, place, behind = order[late]
     ops, durs = [], []
     for number in at[(at > 0) & (excess[at] >= LEAST_NS)].tolist():
-        part = mine[place[number - 1] + 1 : place[number]]
+        part = mine[behind[number - 1] : place[number]]
         if len(part):
             longest = int(part[model.dur[part].argmax()])
             ops.append(longest)

@@ -60,10 +60,14 @@ class _LatestPairs:
 
     def __init__(self, work: Work, calls: int) -> None:
         self._end, self._calls = work.end, calls
+        self._enough = np.full(calls, -1)
+        """Of calls that have as many as they need: the end of the earliest of these."""
         self._parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         self._rows = 0
 
     def add(self, call: Ints, op: Ints) -> None:
+        late = self._end[op] > self._enough[call] if len(op) else np.zeros(0, bool)
+        call, op = call[late], op[late]
         self._parts.append((call, op))
         self._rows += len(call)
         if self._rows > 2 * MOST_AWAITED * self._calls + _FEW_PAIRS:
@@ -73,6 +77,8 @@ class _LatestPairs:
             place = np.arange(len(call)) - np.searchsorted(call, call)
             self._parts = [(call[place < MOST_AWAITED], op[place < MOST_AWAITED])]
             self._rows = len(self._parts[0][0])
+            last = place == MOST_AWAITED - 1
+            self._enough[call[last]] = self._end[op[last]]
 
     def all(self) -> tuple[Ints, Ints]:
         """(calls, operations)."""
