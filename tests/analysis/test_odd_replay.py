@@ -244,3 +244,15 @@ def test_collectives_of_a_rank_on_several_streams() -> None:
             rows += launch("nccl", at=t + 5_000, start=begin, dur=t + 140_000 - begin, stream=stream, **lane)
     (found,) = what_if(build_trace(*rows), ["even-ranks"]).fixes
     assert found.facts["late"] == 5
+
+
+def test_collectives_of_ranks_whose_calls_were_not_recorded() -> None:
+    """``whatif`` ended in a traceback."""
+    rows = []
+    for rank in (0, 1):
+        for i in range(4):
+            begin = i * 200_000 + 50_000 * rank
+            rows.append(kernel(begin, i * 200_000 + 150_000 - begin, "nccl", pid=100 + rank, device=rank))
+    result = what_if(build_trace(*rows), ["even-ranks"])
+    assert not result.fixes
+    assert "no recorded call" in result.why_not

@@ -37,6 +37,8 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     known: Mask = np.logical_and.reduce(model.call[every] >= 0, axis=0)
     known[1:] &= known[:-1]  # the stretch before a collective begins with the one before it
     at = np.flatnonzero((last == late) & (late_by >= LEAST_NS) & known)
+    if not len(at):
+        return None
     calls, gaps = _host_excess(model, every, late, at)
     ops, durs = _kernel_excess(model, every, late, at)
     if not len(calls) and not len(ops):
