@@ -201,3 +201,21 @@ def _innermost(
         if not len(short):
             return found
         found[short] = parent[found[short]]
+
+
+def previous_in(group: Array) -> Ints:
+    """For each row the row before it of its group, -1 for the first."""
+    if len(group) and (group == group[0]).all():
+        return np.arange(-1, len(group) - 1)
+    order = np.argsort(_narrow(group), kind="stable")
+    out = np.full(len(group), -1, np.int64)
+    same = group[order][1:] == group[order][:-1]
+    out[order[1:][same]] = order[:-1][same]
+    return out
+
+
+def _narrow(group: Array) -> Array:
+    """16 bits where they do: numpy sorts these by radix, ten times as fast."""
+    if len(group) and int(group.min()) >= 0 and int(group.max()) < 1 << 15:
+        return group.astype(np.int16)
+    return group

@@ -14,7 +14,7 @@ import numpy as np
 
 from profkit.analysis.calls import event_waits
 from profkit.analysis.intervals import NEVER
-from profkit.analysis.work import Work
+from profkit.analysis.work import Work, submitted_at
 from profkit.arrays import distinct, first_match, pack
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import STREAM_KINDS, SYNC_KINDS
@@ -155,19 +155,8 @@ class _Waits:
 def _recorded_waits(trace: Trace) -> _Waits:
     rows = np.flatnonzero((trace.array("syncs", "kind") == _STREAM_WAIT) & (trace.array("syncs", "stream_track") >= 0))
     take = {name: trace.array("syncs", name)[rows] for name in ("stream_track", "process", "event", "event_sync")}
-    issued = _call_starts(
-        trace, take["process"], trace.array("syncs", "correlation")[rows], trace.array("syncs", "start_ns")[rows]
-    )
+    issued = submitted_at(trace, "syncs", rows)
     return _Waits(take["stream_track"], take["process"], take["event"], take["event_sync"], issued)
-
-
-def _call_starts(trace: Trace, process: Array, correlation: Array, otherwise: Ints) -> Ints:
-    """Start of the call of each (process, correlation)."""
-    if not trace.rows("calls") or not len(process):
-        return otherwise
-    keys, asked = pack([[trace.array("calls", "process"), process], [trace.array("calls", "correlation"), correlation]])
-    at = np.where(correlation >= 0, first_match(keys, asked), -1)
-    return np.where(at >= 0, trace.array("calls", "start_ns")[at], otherwise)
 
 
 def _ends_of_events(trace: Trace, streams: Streams, waits: _Waits) -> Ints:
@@ -176,7 +165,7 @@ def _ends_of_events(trace: Trace, streams: Streams, waits: _Waits) -> Ints:
     if not trace.rows("gpu_events"):
         return out
     event = {name: trace.array("gpu_events", name) for name in ("process", "event", "event_sync", "start_ns", "track")}
-    recorded = _call_starts(trace, event["process"], trace.array("gpu_events", "correlation"), event["start_ns"])
+    recorded = submitted_at(trace, "gpu_events")
     record = _records_of(event, recorded, waits)
     known = np.flatnonzero(record >= 0)
     record = record[known]

@@ -15,7 +15,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.spans import nested_ranges
 from profkit.analysis.work import COPIES
-from profkit.arrays import innermost
+from profkit.arrays import innermost, previous_in
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import COPY_KINDS, FLAG_OPEN_END, MEMORY_KINDS, SPAN_KINDS
 
@@ -65,7 +65,7 @@ def find_waits(analysis: Analysis) -> Waits:
     copy_end = trace.array("copies", "start_ns") + trace.array("copies", "dur_ns")
     blocking[known] = end[known] >= copy_end[copy_of_call[known]]
     # A synchronisation right behind a read-back waits for it.
-    behind = _previous_call(trace)
+    behind = previous_in(trace.array("calls", "track"))
     follows = is_sync & (behind >= 0)
     copy = np.where(follows, copy_of_call[np.maximum(behind, 0)] if len(start) else -1, copy_of_call)
     rows = np.flatnonzero((is_sync | (blocking & whole)) & analysis.begins_inside("calls"))
@@ -82,18 +82,6 @@ def _read_backs(analysis: Analysis) -> Ints:
     rows = rows[analysis.trace.array("copies", "kind")[work.row[rows]] == _D2H]
     rows = rows[analysis.call_kind[work.call[rows]] == COPY]
     out[work.call[rows]] = work.row[rows]
-    return out
-
-
-def _previous_call(trace: Trace) -> Ints:
-    """The call before each one on its thread, -1 for the first."""
-    track = trace.array("calls", "track")
-    if len(track) and (track == track[0]).all():
-        return np.arange(-1, len(track) - 1)
-    order = np.argsort(track, kind="stable")
-    out = np.full(len(track), -1, np.int64)
-    same = track[order][1:] == track[order][:-1]
-    out[order[1:][same]] = order[:-1][same]
     return out
 
 

@@ -87,7 +87,7 @@ def device_work(trace: Trace) -> Work:
         work.process[at] = process
         work.table[at] = DEVICE_TABLES.index(name)
         work.row[at] = np.arange(count, dtype=number) if isinstance(rows, slice) else rows
-        work.call[at] = _calls_of(trace, process, trace.array(name, "correlation")[rows])
+        work.call[at] = correlated(trace, "calls", process, trace.array(name, "correlation")[rows])
     return work
 
 
@@ -128,14 +128,21 @@ def launches_table(trace: Trace, work: Work) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=TABLES["launches"].schema)
 
 
-def _calls_of(trace: Trace, process: Array, correlation: Array) -> Ints:
-    """The first call of each (process, correlation), -1 where none was recorded."""
-    call_key, key = pack(
-        [[trace.array("calls", "process"), process], [trace.array("calls", "correlation"), correlation]]
-    )
-    found = first_match(call_key, key)
+def correlated(trace: Trace, table: str, process: Array, correlation: Array) -> Ints:
+    """The first row of ``table`` for each (process, correlation), -1 where none was recorded."""
+    keys, wanted = pack([[trace.array(table, "process"), process], [trace.array(table, "correlation"), correlation]])
+    found = first_match(keys, wanted)
     found[(correlation < 0) | (process < 0)] = -1
     return found
+
+
+def submitted_at(trace: Trace, table: str, rows: Ints | slice = slice(None)) -> Ints:
+    """Start of the call of each of these rows, ns; their own start where the call was not recorded."""
+    process, correlation, own = (trace.array(table, name)[rows] for name in ("process", "correlation", "start_ns"))
+    if not trace.rows("calls"):
+        return own
+    call = correlated(trace, "calls", process, correlation)
+    return np.where(call >= 0, trace.array("calls", "start_ns")[call], own)
 
 
 def whole(trace: Trace, table: str) -> Mask:

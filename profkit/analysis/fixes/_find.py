@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from profkit.analysis import waits
 from profkit.analysis.calls import COPY, LAUNCH
 from profkit.analysis.context import Analysis
+from profkit.analysis.intervals import union
 from profkit.analysis.replay.device import USUAL_LAUNCH_NS
 from profkit.analysis.replay.model import LAUNCH as LAUNCH_EDGE
 from profkit.analysis.replay.model import WAIT, Model
 from profkit.analysis.replay.waits import SUBMIT_NS
+from profkit.analysis.spans import innermost_timeline
 from profkit.analysis.work import COPIES
 from profkit.model import Array, Ints, Mask
-from profkit.schema import COPY_KINDS, MEMORY_KINDS
+from profkit.schema import COPY_KINDS, STAGES
 
 H2D, D2H, D2D = (COPY_KINDS.index(kind) for kind in ("h2d", "d2h", "d2d"))
 MEMSET = COPY_KINDS.index("memset")
-PAGEABLE = MEMORY_KINDS.index("pageable")
 LARGE_BYTES = 64_000
 """Up to so much a pageable upload is staged into the command itself: pinned memory makes it no faster."""
 
@@ -95,12 +97,7 @@ def copies(analysis: Analysis, model: Model) -> tuple[Ints, Ints, Ints]:
 
 def is_pageable(analysis: Analysis, model: Model, ops: Ints) -> Mask:
     """Which of these copies have pageable memory on their host side."""
-    rows = model.work.row[ops]
-    trace = analysis.trace
-    mask: Mask = (trace.array("copies", "src_kind")[rows] == PAGEABLE) | (
-        trace.array("copies", "dst_kind")[rows] == PAGEABLE
-    )
-    return mask
+    return waits.is_pageable(analysis.trace, model.work.row[ops])
 
 
 def waiting_calls(model: Model) -> Mask:
@@ -135,10 +132,6 @@ def usual_start(model: Model) -> int:
 
 def in_ranges(analysis: Analysis, model: Model, stages: tuple[str, ...]) -> Ints:
     """How much of the host work before each call lies in innermost ranges of these stages, ns."""
-    from profkit.analysis.intervals import union
-    from profkit.analysis.spans import innermost_timeline
-    from profkit.schema import STAGES
-
     out = np.zeros(len(model.calls), np.int64)
     timeline = innermost_timeline(analysis.ranges)
     codes = [STAGES.index(stage) for stage in stages]

@@ -14,6 +14,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import D2D, copies, in_ranges, step_of_calls
 from profkit.analysis.fixes._find import MEMSET as MEMSET_COPY
+from profkit.analysis.idle_pieces import CPU_STAGES
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import LAUNCH as LAUNCH_EDGE
 from profkit.analysis.replay.model import STREAM, Model
@@ -22,7 +23,6 @@ from profkit.model import Ints, Mask
 FEWEST = 8
 """Shorter runs of launches gain nothing from a graph of their own."""
 STALL_NS = 1_000_000
-_STAGES = ("schedule", "tokenize", "sample", "detokenize")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
     base, node, source = _launch_cost(model)
     calls = model.calls
     startup, gap, of_gap = _graph_lags(model)
-    stays = in_ranges(analysis, model, _STAGES)[runs.later]
+    stays = in_ranges(analysis, model, CPU_STAGES)[runs.later]
     stays = np.where(calls.gap[runs.later] > STALL_NS, calls.gap[runs.later], stays)
     return Found(
         count=len(runs.first) + len(runs.later),

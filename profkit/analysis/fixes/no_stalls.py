@@ -9,6 +9,7 @@ from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import call_names, in_ranges, steady_calls
 from profkit.analysis.fixes._host_gone import host_gone
 from profkit.analysis.fixes.no_interruptions import interrupted
+from profkit.analysis.idle_pieces import CPU_STAGES
 from profkit.analysis.replay.model import Model
 from profkit.arrays import key_of
 
@@ -16,13 +17,12 @@ STALL_NS = 200_000
 """Shorter pauses are not told from the host's work."""
 MOST = 0.34
 """Pauses that more than this part of the places of their kind have are the host's work there."""
-_STAGES = ("schedule", "tokenize", "sample", "detokenize")
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     """Host work outside of CPU stages that takes ten medians of what stands between the same two calls elsewhere."""
     # The profiler writing its buffers out is no stall of the program: without it there is none.
-    own = model.calls.gap - in_ranges(analysis, model, _STAGES) - interrupted(analysis, model, ("profiler",))
+    own = model.calls.gap - in_ranges(analysis, model, CPU_STAGES) - interrupted(analysis, model, ("profiler",))
     part = np.zeros(len(own), np.int64)
     name = call_names(analysis, model)
     between = key_of(np.concatenate((name[:1], name[:-1])), name, model.calls.track) if len(name) else name

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profkit.analysis.replay.lags import previous_in, typical
+from profkit.analysis.replay.lags import typical
 from profkit.analysis.replay.model import ENGINE, EVENT, INFERRED, LAUNCH, STREAM, Calls, Edges
 from profkit.analysis.work import COPIES, GRAPHS, Work
+from profkit.arrays import previous_in
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import COPY_KINDS, MEMORY_KINDS
 
@@ -22,6 +23,7 @@ NEAR_NS = 20_000
 _MEMSET = COPY_KINDS.index("memset")
 _PAGEABLE = MEMORY_KINDS.index("pageable")
 _SORTS = 6
+_STAGED = 5
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tup
     alone[awaited[0]] = alone[copies.op] = False
     launch = _launch(calls, work, call, sort, alone)
     stream = _stream(work, sort, launch, alone)
-    families = [launch, stream, _event(calls, work, awaited, stream), copies]
+    families = [launch, stream, _event(work, awaited, stream), copies]
     met = _latest(work, families)
-    families.append(_inferred(calls, work, work.start - met, met))
+    families.append(_inferred(work, work.start - met, met))
     met = _latest(work, families)
     return Edges.join([_edges(calls, work, family, met) for family in families if len(family.op)])
 
@@ -58,11 +60,8 @@ def start_edges(trace: Trace, calls: Calls, work: Work, call: Ints, awaited: tup
 _LONG_AGO = -(1 << 60)
 
 
-STAGED = 5
-
-
 def kind_of_work(trace: Trace, calls: Calls, work: Work, call: Ints) -> Array:
-    """0 kernel, 1 copy, 2 memset, 3 graph in one piece, 4 kernel or copy of a graph, 5 (STAGED) a pageable copy.
+    """0 kernel, 1 copy, 2 memset, 3 graph in one piece, 4 kernel or copy of a graph, 5 (_STAGED) a pageable copy.
 
     Their lags differ: a pageable copy begins when the host has staged its first piece.
     """
@@ -74,7 +73,7 @@ def kind_of_work(trace: Trace, calls: Calls, work: Work, call: Ints) -> Array:
         pageable = trace.array("copies", "src_kind")[rows] == _PAGEABLE
         pageable &= (call[copies] >= 0) & (work.start[copies] < calls.end[call[copies]] if len(calls) else False)
         is_memset = trace.array("copies", "kind")[rows] == _MEMSET
-        sort[copies] = np.where(is_memset, 2, np.where(pageable, STAGED, 1))
+        sort[copies] = np.where(is_memset, 2, np.where(pageable, _STAGED, 1))
     for number, name in ((0, "kernels"), (1, "copies")):
         at = np.flatnonzero(work.table == number)
         if len(at):
@@ -113,7 +112,7 @@ def _stream(work: Work, sort: Array, launch: _Family, alone: Mask) -> _Family:
     return _Family(STREAM, op, 2 * p + ~overlaps, since, usual)
 
 
-def _event(calls: Calls, work: Work, awaited: tuple[Ints, Ints], stream: _Family) -> _Family:
+def _event(work: Work, awaited: tuple[Ints, Ints], stream: _Family) -> _Family:
     op, other = awaited
     fits = work.end[other] <= work.start[op]
     op, other = op[fits], other[fits]
@@ -133,7 +132,7 @@ def _engine(work: Work, engine: Ints) -> _Family:
     return _Family(ENGINE, op, 2 * p + 1, work.end[p], np.zeros(len(op), np.int64))
 
 
-def _inferred(calls: Calls, work: Work, unexplained: Ints, met: Ints) -> _Family:
+def _inferred(work: Work, unexplained: Ints, met: Ints) -> _Family:
     """Starts that no recorded constraint explains, right behind the end of another operation of the device.
 
     That is how a full device, the legacy default stream and events that were not recorded look.

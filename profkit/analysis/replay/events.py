@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.replay.model import Calls
-from profkit.analysis.work import Work
-from profkit.arrays import first_match, pack
+from profkit.analysis.work import Work, submitted_at
+from profkit.arrays import pack
 from profkit.model import Array, Ints, Trace
 from profkit.schema import SYNC_KINDS
 
@@ -36,7 +36,10 @@ class Records:
 
 
 def _matching(trace: Trace, syncs: Ints, at: Ints) -> Ints:
-    """The latest record of the same event before each wait; by the id of the record where both have one."""
+    """The latest record of the same event before each wait; by the id of the record where both have one.
+
+    A record made at the instant at which a wait begins is before it.
+    """
     exact = trace.array("syncs", "event_sync")[syncs]
     has_ids = bool((exact >= 0).any()) and bool((trace.array("gpu_events", "event_sync") >= 0).any())
     columns = [[trace.array("gpu_events", "process"), trace.array("syncs", "process")[syncs]],
@@ -44,15 +47,11 @@ def _matching(trace: Trace, syncs: Ints, at: Ints) -> Ints:
     if has_ids:
         columns.append([trace.array("gpu_events", "event_sync"), exact])
     keys, wanted = pack(columns)
-    key, when = pack([[keys, wanted], [at, trace.array("syncs", "start_ns")[syncs] + _TIE]])
+    key, when = pack([[keys, wanted], [at, trace.array("syncs", "start_ns")[syncs]]])
     order = np.argsort(key, kind="stable")
     place = np.searchsorted(key[order], when, side="right") - 1
     found = order[np.maximum(place, 0)]
     return np.where((place >= 0) & (keys[found] == wanted), found, -1)
-
-
-_TIE = 0
-"""A record made at the instant at which a wait begins is before it."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,7 @@ def recorded_events(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> 
     n = trace.rows("gpu_events")
     if not n or not len(work):
         return Records(np.full(n, -1, np.int64), trace.array("gpu_events", "start_ns")), none
-    call = _call_starts(trace, "gpu_events")
-    at = np.where(call >= 0, call, trace.array("gpu_events", "start_ns"))
+    at = submitted_at(trace, "gpu_events")
     track = streams_with_work(trace, work, trace.array("gpu_events", "track"))
     records = Records(_marked(work, submitted, track, at, none), at)
     waits = _stream_waits(trace, work, records)
@@ -112,8 +110,7 @@ def last_work(work: Work, submitted: Ints, waits: StreamWaits, stream: int, at: 
 def _stream_waits(trace: Trace, work: Work, records: Records) -> StreamWaits:
     rows = np.flatnonzero(trace.array("syncs", "kind") == _STREAM_WAIT)
     other = records.before(trace, rows)
-    start = _call_starts(trace, "syncs")[rows]
-    at = np.where(start >= 0, start, trace.array("syncs", "start_ns")[rows])
+    at = submitted_at(trace, "syncs", rows)
     track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[rows]
     known = other >= 0
     return StreamWaits(track[known], at[known], other[known])
@@ -134,20 +131,6 @@ def streams_with_work(trace: Trace, work: Work, tracks: Array) -> Array:
         if len(same) == 1 and stream[track] >= 0:
             table[track] = same[0]
     return table[tracks]
-
-
-def _call_starts(trace: Trace, table: str) -> Ints:
-    """Start of the call of each row, joined on (process, correlation); -1 where it was not recorded."""
-    correlation = trace.array(table, "correlation")
-    keys, wanted = pack(
-        [
-            [trace.array("calls", "process"), trace.array(table, "process")],
-            [trace.array("calls", "correlation"), correlation],
-        ]
-    )
-    row = np.where(correlation >= 0, first_match(keys, wanted), -1)
-    start = trace.array("calls", "start_ns")
-    return np.where(row >= 0, start[np.maximum(row, 0)], -1) if len(start) else row
 
 
 def awaited_operations(work: Work, submitted: Ints, waits: StreamWaits) -> tuple[Ints, Ints]:

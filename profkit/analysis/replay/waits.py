@@ -12,12 +12,11 @@ import numpy as np
 
 from profkit.analysis.calls import ALLOCATOR, COPY, LAUNCH, MEMSET, SYNC
 from profkit.analysis.replay.events import Records, StreamWaits, last_work, streams_with_work
-from profkit.analysis.replay.lags import previous_in
 from profkit.analysis.replay.launch_queue import full_queues
 from profkit.analysis.replay.model import POLL, QUEUE, WAIT, Calls, Edges
 from profkit.analysis.replay.polls import find_polls, last_ended
-from profkit.analysis.work import COPIES, Work
-from profkit.arrays import first_match, key_of, pack
+from profkit.analysis.work import COPIES, Work, correlated
+from profkit.arrays import key_of, previous_in
 from profkit.model import Array, Ints, Mask, Trace
 from profkit.schema import MEMORY_KINDS, SYNC_KINDS
 
@@ -164,14 +163,13 @@ def _synchronisations(
     """What every stream that a synchronisation covers had to finish as it began: its last operation, and what it was
     told to wait for since."""
     sync = np.flatnonzero(calls.kind == SYNC)
-    kind, stream, event_op, device = _targets(trace, calls, work, sync, records)
+    kind, stream, event_op = _targets(trace, calls, work, sync, records)
     process = trace.array("calls", "process")[calls.row[sync]]
     pairs = _LatestPairs(work, len(sync))
     for track in np.unique(work.track).tolist():
         ops = np.flatnonzero(work.track == track)
         may = (process == work.process[ops[0]]) & (kind != _EVENT)
         may &= (kind != _STREAM) | (stream == track) | (stream < 0)
-        may &= (device < 0) | (device == work.device[ops[0]])
         mine = np.flatnonzero(may)
         place = _last_before(submitted[ops], calls.start[sync[mine]])
         found = ops[np.maximum(place, 0)]
@@ -233,8 +231,8 @@ def _last_before(times: Ints, at: Ints) -> Ints:
     return np.searchsorted(np.maximum.accumulate(times), at, side="left") - 1
 
 
-def _targets(trace: Trace, calls: Calls, work: Work, sync: Ints, records: Records) -> tuple[Array, Array, Ints, Array]:
-    """(kind, track of the stream or -1, operation before the event or -1, device or -1) of each synchronisation."""
+def _targets(trace: Trace, calls: Calls, work: Work, sync: Ints, records: Records) -> tuple[Array, Array, Ints]:
+    """(kind, track of the stream or -1, operation before the event or -1) of each synchronisation."""
     names = trace.array("calls", "name")[calls.row[sync]]
     table = np.full(trace.rows("names") + 1, _CONTEXT, np.int8)
     for row in np.unique(names).tolist():
@@ -242,29 +240,17 @@ def _targets(trace: Trace, calls: Calls, work: Work, sync: Ints, records: Record
         table[row] = _EVENT if "Event" in base else _STREAM if "Stream" in base else _CONTEXT
     kind = table[names].astype(np.int64)
     stream = np.full(len(sync), -1, np.int64)
-    event_op, device = stream.copy(), stream.copy()
+    event_op = stream.copy()
     if not trace.rows("syncs") or not len(sync):
-        return kind, stream, event_op, device
-    row = _sync_rows(trace, calls, sync)
+        return kind, stream, event_op
+    process, correlation = (trace.array("calls", column)[calls.row[sync]] for column in ("process", "correlation"))
+    row = correlated(trace, "syncs", process, correlation)
     hit = row >= 0
     track = streams_with_work(trace, work, trace.array("syncs", "stream_track"))[np.maximum(row, 0)]
     is_stream = hit & (kind == _STREAM)
     stream[is_stream] = track[is_stream]
     event_op[hit] = records.before(trace, row[hit])
-    return kind, stream, event_op, device
-
-
-def _sync_rows(trace: Trace, calls: Calls, at: Ints) -> Ints:
-    """Row of ``syncs`` of each call, joined on (process, correlation); -1 for none."""
-    rows = calls.row[at]
-    keys, wanted = pack(
-        [
-            [trace.array("syncs", "process"), trace.array("calls", "process")[rows]],
-            [trace.array("syncs", "correlation"), trace.array("calls", "correlation")[rows]],
-        ]
-    )
-    known = trace.array("calls", "correlation")[rows] >= 0
-    return np.where(known, first_match(keys, wanted), -1)
+    return kind, stream, event_op
 
 
 def _ended_inside(trace: Trace, calls: Calls, work: Work, at: Ints, submitted: Ints) -> tuple[Ints, Ints]:
