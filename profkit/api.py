@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.summary import summarize, trace_facts
 from profkit.headline import write_headline
 from profkit.ingest import open_trace
+from profkit.judge import run_rules
 from profkit.model import CheckResult, Trace, Window
-from profkit.rules import run_rules
 
 
 def open(path: str | Path) -> Trace:  # noqa: A001 - profkit.open is the public name
@@ -29,15 +29,16 @@ def check(trace: Trace | str | Path, window: Window | None = None) -> CheckResul
     return check_analysis(Analysis(trace, window))
 
 
-def check_analysis(analysis: Analysis) -> CheckResult:
-    """:func:`check` on an analysis that is at hand."""
-    findings, not_run, clean = run_rules(analysis)
+def check_analysis(analysis: Analysis, wanted: Callable[[str], bool] = lambda code: True) -> CheckResult:
+    """:func:`check` on an analysis that is at hand, by the rules whose code is ``wanted``."""
+    verdict = run_rules(analysis, wanted)
     facts: Mapping[str, Any] = trace_facts(analysis)
     return CheckResult(
-        headline=write_headline(analysis, findings, not_run),
-        findings=tuple(findings),
-        not_run=tuple(not_run),
-        clean=tuple(clean),
+        headline=write_headline(analysis, verdict),
+        findings=verdict.findings,
+        others=verdict.others,
+        not_run=verdict.not_run,
+        clean=verdict.clean,
         trace=facts,
         summary=summarize(analysis),
     )

@@ -10,16 +10,16 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.idle_table import idle_table
 from profkit.analysis.work import launches_table
 from profkit.errors import ProfkitError
-from profkit.rules import run_rules
+from profkit.judge import run_rules
 from profkit.schema import TABLES
 
 
 def _findings(analysis: Analysis) -> pa.Table:
     """The derived table ``findings``: what the rules found, by saving."""
-    found, _, _ = run_rules(analysis)
     names = TABLES["findings"].schema.names
     return pa.Table.from_pylist(
-        [{name: getattr(finding, name) for name in names} for finding in found], schema=TABLES["findings"].schema
+        [{name: getattr(finding, name) for name in names} for finding in run_rules(analysis).every],
+        schema=TABLES["findings"].schema,
     )
 
 

@@ -10,7 +10,8 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.operators import operator_times
 from profkit.analysis.steps import DECODE, MIXED, OTHER, PREFILL
-from profkit.model import Finding, NotRun, Window
+from profkit.judge import Verdict
+from profkit.model import Finding, Window
 
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
@@ -19,23 +20,32 @@ _HARDLY_ANY = 0.01
 """Share of the capture that the GPU window must fill for "busy" to say something about the program."""
 
 
-def write_headline(analysis: Analysis, findings: Sequence[Finding], not_run: Sequence[NotRun] = ()) -> str:
-    """The worst finding in words; without one, how busy the GPU was; without GPU rows, why there are none."""
+def write_headline(analysis: Analysis, verdict: Verdict) -> str:
+    """What bounds a step, what that costs, the one fix; of a healthy trace that it is; without GPU rows why."""
     prefix = "SIMULATED: " if analysis.trace.meta.simulated else ""
+    findings = verdict.every
     if not analysis.has_gpu_rows:
-        lost = next((f for f in findings if f.code == _CAPTURE_FAULT), None)
+        lost = capture_fault(findings)
         return prefix + (lost.message if lost else _no_gpu(analysis))
     hidden = next((f for f in findings if f.code == _HIDDEN_KERNELS), None)
     note = " Kernels inside CUDA graphs were not recorded." if hidden else ""
     worst = worst_finding(findings)
     if worst is not None:
-        return f"{prefix}{worst.message}.{_price(worst)}{note}"
+        return f"{prefix}{_bound(worst)}{note}"
     if _hardly_any(analysis):
         return f"{prefix}Hardly any GPU work in this capture: {_busy(analysis)}.{note}"
-    silent = f" {', '.join(rule.code for rule in not_run)} could not judge this capture." if not_run else ""
-    return (
-        f"{prefix}Nothing found that would give back 2 % of {_denominator(analysis)}: {_busy(analysis)}.{note}{silent}"
-    )
+    doubts = [f.code for f in findings if f.severity != "info" and f.saving_ns < 0]
+    silent = f" {text.count(len(verdict.not_run), 'rule')} could not judge this capture." if verdict.not_run else ""
+    seen = f"nothing found that would give back 2 % of {_denominator(analysis)}"
+    if doubts or not verdict.clean:
+        said = f" {', '.join(dict.fromkeys(doubts))} {'make' if len(doubts) > 1 else 'makes'} that doubtful."
+        return f"{prefix}{seen.capitalize()}: {_busy(analysis)}.{note}{said if doubts else ''}{silent}"
+    return f"{prefix}Healthy: {seen}; {_busy(analysis)}{_step(analysis)}.{note}{silent}"
+
+
+def capture_fault(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that says why a capture has no GPU rows."""
+    return next((f for f in findings if f.code == _CAPTURE_FAULT), None)
 
 
 def worst_finding(findings: Sequence[Finding]) -> Finding | None:
@@ -48,18 +58,25 @@ def worst_finding(findings: Sequence[Finding]) -> Finding | None:
     return priced[0] if priced else None
 
 
-def _price(finding: Finding) -> str:
-    """What a fix gives back: 755 µs a step (19.5 % of the median decode step); nothing where it is not known."""
+def _bound(finding: Finding) -> str:
+    """``Launch-bound decode: the host ...; up to 734 µs a step (18.9 % of the median decode step (276 steps)) ...``."""
     if finding.saving_ns < 0:
-        return ""
-    if finding.saving_ns_per_step >= 0:
-        return (
-            f" A fix gives back up to {text.ns(finding.saving_ns_per_step)} a step "
-            f"({text.percent(finding.share)} of {finding.share_of})."
-        )
+        return f"{finding.message}."
+    each = finding.saving_ns_per_step >= 0
+    price = f"{text.ns(finding.saving_ns_per_step)} a step" if each else text.ns(finding.saving_ns)
+    advice = finding.advice.rstrip(".")
     return (
-        f" A fix gives back up to {text.ns(finding.saving_ns)} ({text.percent(finding.share)} of {finding.share_of})."
+        f"{finding.title}: {finding.cause}; up to {price} ({text.percent(finding.share)} of {finding.share_of}) "
+        f"can be won: {advice[:1].lower()}{advice[1:]}."
     )
+
+
+def _step(analysis: Analysis) -> str:
+    """How long a counted step takes, if there are any."""
+    steps = analysis.counted_steps()
+    if not steps.count:
+        return ""
+    return f"; a {steps.kind} step takes {text.ns(steps.median_ns)} (median of {steps.count:,})"
 
 
 def _denominator(analysis: Analysis) -> str:

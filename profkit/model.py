@@ -189,6 +189,21 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Folded:
+    """A finding that is no fault of its own: the fix of another one leaves nothing of it, or it is the same elsewhere.
+
+    Its saving is what its own fix would give back alone, -1 if not known.
+    """
+
+    code: str
+    title: str
+    key: str
+    why: str
+    saving_ns: int = -1
+    saving_ns_per_step: int = -1
+
+
+@dataclass(frozen=True)
 class Finding:
     """One fault with its price. ``facts`` carry units in their keys; -1 ns is "not known".
 
@@ -213,23 +228,31 @@ class Finding:
     """The denominator of ``share``, in words."""
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
+    fixes: tuple[str, ...] = ()
+    """What ``whatif --fix`` takes to apply the fix that was priced; empty where no replay priced it."""
+    folded: tuple[Folded, ...] = ()
 
 
 @dataclass(frozen=True)
 class NotRun:
-    """A rule that could not judge this trace, and why."""
+    """A rule that could not judge this trace, why, and what to record so that it can."""
 
     code: str
     title: str
     reason: str
+    record: str = ""
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What ``check`` says: one headline, findings by saving, and what was not judged."""
+    """What ``check`` says: one headline, the findings that matter, by saving, and what was not judged.
+
+    ``others`` are the rest: findings below the border of what matters, and more than MOST_FINDINGS.
+    """
 
     headline: str
     findings: tuple[Finding, ...]
+    others: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
     clean: tuple[str, ...]
     """Codes of rules that ran and found nothing."""

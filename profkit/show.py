@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any
 
 from profkit import text
-from profkit.model import CheckResult, Finding
+from profkit.model import CheckResult, Finding, NotRun
 from profkit.schema import OPTIONAL_TABLES
 
 _UNEVEN = 0.75
@@ -56,6 +56,7 @@ def check_document(result: CheckResult) -> dict[str, Any]:
             "trace": result.trace,
             "summary": result.summary,
             "findings": [finding_document(finding) for finding in result.findings],
+            "others": [finding_document(finding) for finding in result.others],
             "not_run": [asdict(item) for item in result.not_run],
             "clean": list(result.clean),
         },
@@ -82,10 +83,13 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
     ]
 
 
-def check_text(result: CheckResult, width: int = 0) -> str:
-    """``check`` for a person: the headline first, then what it rests on. ``width`` wraps sentences, 0 does not."""
+def check_text(result: CheckResult, width: int = 0, everything: bool = False) -> str:
+    """``check`` for a person: the headline first, then what it rests on. ``width`` wraps sentences, 0 does not.
+
+    ``everything``: also what does not matter, what was clean, and what each finding assumes.
+    """
     summary = result.summary
-    sentences = [result.headline, "", *_finding_lines(result)]
+    sentences = [result.headline, "", *_finding_lines(result, everything)]
     tables = [
         *_device_lines(summary),
         *_step_lines(summary),
@@ -118,20 +122,49 @@ def _wrap(lines: Sequence[str], width: int) -> list[str]:
     return out
 
 
-def _finding_lines(result: CheckResult) -> list[str]:
+def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
     lines = []
-    for finding in result.findings:
+    for finding in (*result.findings, *(result.others if everything else ())):
         lines.append(f"{finding.code} {finding.title} [{finding.severity}]{_price(finding)}")
         if finding.message not in result.headline:
             lines.append(f"  {text.clip(finding.message, 1_000)}")
         lines.append(f"  to do: {finding.advice}")
         if finding.saving_ns > 0 and finding.facts.get("assumed"):
             lines.append(f"  assumed: {text.clip(str(finding.facts['assumed']), 400)}")
-    if result.clean:
+        lines += [f"  with it: {line}" for line in _folded_lines(finding)]
+    if result.others and not everything:
+        what = text.count(len(result.others), "further finding")
+        lines.append(f"{what} that would give back next to nothing, or that only say what was seen: --all")
+    if everything and result.clean:
         lines.append(f"nothing found by {', '.join(result.clean)}")
-    not_run = _by_reason({f"{item.code} {item.title}": item.reason for item in result.not_run})
-    lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
+    elif result.clean:
+        lines.append(f"nothing found by {text.count(len(result.clean), 'rule')}")
+    not_run = _by_reason({f"{item.code} {item.title}": _reason(item) for item in result.not_run})
+    if everything:
+        lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
+    else:
+        lines += [
+            f"not evaluated: {', '.join(rule.split(' ')[0] for rule in rules)}: {reason}"
+            for reason, rules in not_run.items()
+        ]
     return [*lines, ""]
+
+
+def _reason(item: NotRun) -> str:
+    return f"{item.reason}; {item.record}" if item.record else item.reason
+
+
+def _folded_lines(finding: Finding) -> list[str]:
+    """What was folded into a finding, a line each kind: ``PK102 ... (alone 120 µs a step): gone with the fix``."""
+    lines: dict[str, int] = {}
+    for item in finding.folded:
+        alone = (
+            text.ns(item.saving_ns_per_step) + " a step" if item.saving_ns_per_step >= 0 else text.ns(item.saving_ns)
+        )
+        price = f" (alone {alone})" if item.saving_ns >= 0 and item.code != finding.code else ""
+        line = f"{item.code} {item.title}{price}: {item.why}"
+        lines[line] = lines.get(line, 0) + 1
+    return [line + (f" (×{count})" if count > 1 else "") for line, count in lines.items()]
 
 
 def _price(finding: Finding) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.steps import DECODE, MIXED
-from profkit.headline import worst_finding
+from profkit.headline import capture_fault, worst_finding
 from profkit.model import CheckResult, Finding, Ints, Mask
 from profkit.rules.idle_gaps import SHORTEST_GAP_NS
 from profkit.schema import DEVICE_TABLES
@@ -28,8 +28,8 @@ class Hot:
 def lead_finding(analysis: Analysis, result: CheckResult) -> Finding | None:
     """The finding in the headline: without GPU rows the fault of the capture, else the worst one."""
     if not analysis.has_gpu_rows:
-        return next((f for f in result.findings if f.message in result.headline), None)
-    return worst_finding(result.findings)
+        return capture_fault(result.findings)
+    return worst_finding((*result.findings, *result.others))
 
 
 def find_hot(analysis: Analysis, finding: Finding) -> Hot | None:

@@ -22,6 +22,7 @@ STAGE_OF = {
     "stats": "rules",
     "reports": "report",
     "headline": "rules",
+    "judge": "rules",
     "api": "rules",
     "show": "report",
     "timeline": "analysis",

@@ -27,6 +27,8 @@ from profkit.model import Array, Ints, Mask, Trace, Window
 from profkit.schema import STEP_KINDS
 
 if TYPE_CHECKING:
+    from profkit.analysis.fixes import Found
+    from profkit.analysis.llm import Llm
     from profkit.analysis.replay.price import Replayed
 
 
@@ -51,6 +53,8 @@ class Analysis:
 
     trace: Trace
     selected: Window | None = None
+    llm: Llm | None = None
+    """The model that the traced program ran, where it is known."""
 
     @cached_property
     def whole_work(self) -> Work:
@@ -208,6 +212,19 @@ class Analysis:
         from profkit.analysis.replay.price import start  # a replay is built on this class
 
         return start(self)
+
+    def found(self, fix: str) -> Found | None:
+        """What a fix, as ``whatif --fix`` takes it, finds in what is replayed; looked for once."""
+        from profkit.analysis.fixes import parse_fix  # a fix is built on this class
+
+        if fix not in self._found:
+            known, argument = parse_fix(fix)
+            self._found[fix] = known.find(self, self.replayed.model, argument)
+        return self._found[fix]
+
+    @cached_property
+    def _found(self) -> dict[str, Found | None]:
+        return {}
 
     @cached_property
     def call_kind(self) -> Array:

@@ -18,6 +18,11 @@ def run(
     device: int = typer.Option(-1, min=-1, show_default=False, help="Only this GPU, by the number that check shows."),
     domain: str = typer.Option("", help="Show only ranges of this NVTX domain."),
     as_json: bool = typer.Option(False, "--json", help="Print strict JSON (schema profkit.check/1)."),
+    select: str = typer.Option("", help="Only these rules, by code or its beginning: PK3,PK201."),
+    ignore: str = typer.Option("", help="All rules but these."),
+    model: str = typer.Option("", help="The model that ran, for MBU and MFU: a preset, or a config.json."),
+    stages: Path = typer.Option(None, help="A TOML file of more ranges that are stages (see docs/numbers.md)."),
+    everything: bool = typer.Option(False, "--all", help="Also findings that hardly matter, and what was clean."),
     fail_on: str = typer.Option("", help="Exit 3 if a finding is at least this severe: warning or critical."),
 ) -> None:
     """Say where the time of a trace goes.
@@ -30,6 +35,7 @@ def run(
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
     from profkit.cli._open import open_trace
+    from profkit.judge import chosen_by
     from profkit.model import SEVERITIES
     from profkit.show import check_document, check_text, to_json
 
@@ -39,13 +45,26 @@ def run(
     if device >= 0:
         opened = only_device(opened, device)
     analysis = Analysis(opened, parse_window(opened, window) if window else None)
-    result = check_analysis(analysis)
+    result = check_analysis(analysis, chosen_by(codes(select), codes(ignore)))
     if domain:
         keep_domain(result.summary["ranges"], domain)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    print(to_json(check_document(result)) if as_json else check_text(result, width))
-    if fail_on and any(SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in result.findings):
+    print(to_json(check_document(result)) if as_json else check_text(result, width, everything))
+    if fail_on and any(
+        SEVERITIES.index(f.severity) >= SEVERITIES.index(fail_on) for f in (*result.findings, *result.others)
+    ):
         raise typer.Exit(EXIT_GATE_FAILED)
+
+
+def codes(text: str) -> tuple[str, ...]:
+    """``PK3,PK201`` as a tuple. Raises UsageError for what no rule's code begins with."""
+    from profkit.rules import all_rules
+
+    wanted = tuple(code.strip().upper() for code in text.split(",") if code.strip())
+    for code in wanted:
+        if not any(known.startswith(code) for known in all_rules()):
+            raise UsageError(f"no rule's code begins with {code}: profkit rules lists them")
+    return wanted
 
 
 def keep_domain(ranges: list[dict[str, object]], domain: str) -> None:

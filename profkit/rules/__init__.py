@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from profkit.analysis.context import Analysis
-from profkit.model import Finding, NotRun, Trace
+from profkit.model import Finding, Trace
 from profkit.plugins import discover
+
+if TYPE_CHECKING:
+    from profkit.rules._price import Priced
 
 HEADINGS = ("What it finds", "Why it costs time", "How the cost is computed", "What to do", "When it is wrong")
 
@@ -20,41 +24,25 @@ HEADINGS = ("What it finds", "Why it costs time", "How the cost is computed", "W
 class Rule:
     """One fault. ``unmet`` says why a trace cannot be judged, "" if it can; then ``check`` finds the fault or nothing.
 
-    ``fires`` and ``quiet`` build tiny traces in which the rule finds its fault and finds nothing: its tests.
+    ``fires`` and ``quiet`` build tiny traces in which the rule finds its fault and finds nothing: its tests. ``record``
+    says what to record so that the rule can judge. ``is_rest`` marks a rule that is about what other rules leave: its
+    saving is what its fix gives back on top of theirs.
     """
 
     code: str
     title: str
     unmet: Callable[[Analysis], str]
-    check: Callable[[Analysis], Iterable[Finding]]
+    check: Callable[[Analysis], Iterable[Finding | Priced]]
     advice: str
     fires: Callable[[], Trace]
     quiet: Callable[[], Trace]
+    record: str = ""
+    is_rest: bool = False
 
 
 def all_rules() -> dict[str, Rule]:
     """Every rule by its code."""
     return dict(sorted(discover("profkit.rules", "RULE", Rule, key="code").items()))
-
-
-def run_rules(analysis: Analysis) -> tuple[list[Finding], list[NotRun], list[str]]:
-    """(findings, rules that could not judge with their reason, codes of rules that found nothing).
-
-    Findings come by saving, known ones first; a rule that cannot judge is never among the clean ones.
-    """
-    findings: list[Finding] = []
-    not_run: list[NotRun] = []
-    clean: list[str] = []
-    for rule in all_rules().values():
-        reason = rule.unmet(analysis)
-        if reason:
-            not_run.append(NotRun(rule.code, rule.title, reason))
-            continue
-        found = list(rule.check(analysis))
-        findings += found
-        if not found:
-            clean.append(rule.code)
-    return sorted(findings, key=lambda f: (-f.saving_ns, f.code, f.key)), not_run, clean
 
 
 def needs_gpu_rows(analysis: Analysis) -> str:

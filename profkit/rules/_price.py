@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from profkit import text
-from profkit.analysis.constants import constants as constants
 from profkit.analysis.context import Analysis
-from profkit.analysis.fixes import Found
-from profkit.analysis.replay.price import WAITS_FOR_ITSELF, difference
+from profkit.analysis.fixes import Change, Found
+from profkit.analysis.replay.price import WAITS_FOR_ITSELF, Difference, difference
 from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
@@ -67,11 +68,69 @@ def priced(
     )
 
 
-def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, device: int, **rest: Any) -> Finding:
-    """A Finding with the prices of a fix, as a replay of the trace's own dependencies gives them.
+@dataclass(frozen=True)
+class Priced:
+    """A finding and, where a replay priced it, the change of the model that is its fix, for ``device`` (-1: all)."""
+
+    finding: Finding
+    fixed: Change | None = None
+    saved: Difference | None = None
+    device: int = -1
+
+
+def priced_by_fixes(
+    analysis: Analysis, fixes: Sequence[str], *, device: int = -1, most: int = -1, **rest: Any
+) -> Priced | None:
+    """A finding with the prices of fixes, as ``whatif --fix`` takes them, made together; None where they find nothing.
+
+    See :func:`priced_by_replay` for the rest.
+    """
+    found = found_by(analysis, fixes)
+    return None if found is None else priced_by_replay(analysis, found, fixes=fixes, device=device, most=most, **rest)
+
+
+def found_by(analysis: Analysis, fixes: Sequence[str]) -> Found | None:
+    """What fixes find in what is replayed, as one change."""
+    parts = [hit for name in fixes if (hit := analysis.found(name)) is not None]
+    return joined(parts) if parts else None
+
+
+def joined(parts: Sequence[Found]) -> Found:
+    """Several changes as one, made in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    facts: dict[str, int | float | str] = {}
+    for part in parts:
+        facts |= part.facts
+    return Found(
+        count=sum(part.count for part in parts),
+        free=chained([part.free for part in parts]),
+        fixed=chained([part.fixed for part in parts]),
+        assumed=tuple(dict.fromkeys(sentence for part in parts for sentence in part.assumed)),
+        facts=facts,
+    )
+
+
+def chained(changes: Sequence[Change]) -> Change:
+    """Changes made one after the other."""
+    return lambda model: reduce(lambda changed, change: change(changed), changes, model)
+
+
+def priced_by_replay(
+    analysis: Analysis,
+    found: Found | None,
+    *,
+    measured: int,
+    device: int = -1,
+    most: int = -1,
+    fixes: Sequence[str] = (),
+    **rest: Any,
+) -> Priced:
+    """A finding with the prices of a fix, as a replay of the trace's own dependencies gives them.
 
     ``measured`` is what was measured of the fault, ns: it decides the severity where the price is not known, since the
-    model does not explain the trace or the fix finds nothing to change.
+    model does not explain the trace or the fix finds nothing to change. ``most`` is a bound of the saving over all that
+    was measured, ns, where the fix changes more than the fault; -1 for none.
     """
     replayed = analysis.replayed
     facts = dict(rest.pop("facts"))
@@ -79,26 +138,45 @@ def priced_by_replay(analysis: Analysis, found: Found | None, *, measured: int, 
     unpriced = "warning" if large else "info"
     if found is None or not replayed.trust.holds:
         facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
-        return Finding(**rest, facts=facts, severity=unpriced)
-    cost, saving = (difference(analysis, replayed, change, device) for change in (found.free, found.fixed))
+        return Priced(Finding(**rest, facts=facts, severity=unpriced))
+    saving = difference(analysis, replayed, found.fixed, device)
+    cost = saving if found.free is found.fixed else difference(analysis, replayed, found.free, device)
     if cost is None or saving is None:
-        return Finding(**rest, facts=facts | {"price_not_known": WAITS_FOR_ITSELF}, severity=unpriced)
+        return Priced(Finding(**rest, facts=facts | {"price_not_known": WAITS_FOR_ITSELF}, severity=unpriced))
     facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled
-    base = Finding(**rest, facts=facts, cost_ns=max(cost.window_ns, 0), saving_ns=max(saving.window_ns, 0))
+    base = Finding(
+        **rest,
+        facts=facts,
+        cost_ns=max(cost.window_ns, 0),
+        cost_ns_per_step=-1 if cost.step_ns is None else max(cost.step_ns, 0),
+        fixes=tuple(fixes),
+    )
+    if 0 <= most < saving.window_ns:
+        saving = _part_of(saving, most)
+    return Priced(with_saving(analysis, base, saving, device), found.fixed, saving, device)
+
+
+def _part_of(saving: Difference, most: int) -> Difference:
+    step = saving.step_ns
+    return Difference(most, None if step is None else step * most // saving.window_ns)
+
+
+def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device: int) -> Finding:
+    """A finding with a saving, its share and the severity of that."""
+    finding = replace(finding, saving_ns=max(saving.window_ns, 0))
     steps = analysis.counted_steps(device if device >= 0 else None)
-    if saving.step_ns is None or cost.step_ns is None or not steps.median_ns:
+    if saving.step_ns is None or not steps.median_ns:
         window = analysis.window.dur_ns if analysis.window else 0
-        share = min(base.saving_ns / window, 1.0) if window else None
-        return replace(base, share=share, share_of="the window", severity=severity(share))
+        share = min(finding.saving_ns / window, 1.0) if window else None
+        return replace(finding, share=share, share_of="the window", severity=severity(share), cost_ns_per_step=-1)
     per_step = max(saving.step_ns, 0)
     # Few steps that take very long: a part of the median step would be more than all of it.
     mean = per_step > steps.median_ns
     share = min(per_step * steps.count / steps.total_ns, 1.0) if mean else per_step / steps.median_ns
     return replace(
-        base,
-        cost_ns_per_step=max(cost.step_ns, 0),
+        finding,
         saving_ns_per_step=per_step,
         share=share,
         share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",

@@ -40,9 +40,9 @@ from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
 from profkit.analysis.intervals import percentile
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.arrays import distinct
-from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
+from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
-from profkit.rules._price import priced_by_replay
+from profkit.rules._price import Priced, priced_by_replay
 from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.10
@@ -50,7 +50,7 @@ LONGEST_START_NS = 20_000
 """A kernel that starts later than this after its launch call waited in a queue."""
 
 
-def check(analysis: Analysis) -> Iterator[Finding]:
+def check(analysis: Analysis) -> Iterator[Priced]:
     idle = analysis.idle
     paced = analysis.launch_paced
     for device in np.unique(idle.device[paced]).tolist():
@@ -79,7 +79,7 @@ def _decode_steps(analysis: Analysis, device: int) -> Mask:
     return mask
 
 
-def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int, kernels: Ints) -> Finding:
+def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int, kernels: Ints) -> Priced:
     idle, work = analysis.idle, analysis.work
     length = idle.end[gaps] - idle.start[gaps]
     cost, first = int(length.sum()), int(gaps[0])
@@ -94,7 +94,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
         measured=cost,
         device=device,
         code=RULE.code,
-        title=RULE.title,
+        title=f"{what} launch-bound",
         key=f"{RULE.code}:{device}:decode:" if steps else f"{RULE.code}:{device}:window:",
         message=(
             f"{what} launch-bound: {analysis.device_name(device)} waited {text.ns(cost)} "

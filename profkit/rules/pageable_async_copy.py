@@ -38,9 +38,9 @@ from profkit.analysis.fixes._rates import pinned_rate
 from profkit.analysis.fixes.pinned_copies import of_copies
 from profkit.analysis.waits import is_pageable
 from profkit.analysis.work import COPIES
-from profkit.model import Finding, Ints, Trace, Window, evidence
+from profkit.model import Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
-from profkit.rules._price import priced_by_replay
+from profkit.rules._price import Priced, priced_by_replay
 from profkit.rules.sync_every_step import waits_of_every_step
 from profkit.schema import COPY_KINDS, MEMORY_KINDS
 from profkit.testing import Row, build_trace, call, copy
@@ -49,7 +49,7 @@ _UNKNOWN = MEMORY_KINDS.index("unknown")
 _SMALL_BYTES = 64_000
 
 
-def check(analysis: Analysis) -> Iterator[Finding]:
+def check(analysis: Analysis) -> Iterator[Priced]:
     trace, work = analysis.trace, analysis.work
     rows = np.flatnonzero((work.table == COPIES) & (work.call >= 0))
     rows = rows[is_pageable(trace, work.row[rows])]
@@ -64,7 +64,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             yield _finding(analysis, int(device), word, every[work.device[every] == device], every)
 
 
-def _finding(analysis: Analysis, device: int, word: str, rows: Ints, every: Ints) -> Finding:
+def _finding(analysis: Analysis, device: int, word: str, rows: Ints, every: Ints) -> Priced:
     """The copies of one device; ranks wait for each other, so that the fix is priced as made on ``every`` device."""
     trace, work = analysis.trace, analysis.work
     length = work.end[rows] - work.start[rows]

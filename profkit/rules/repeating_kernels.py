@@ -35,9 +35,9 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.analysis.steps_kernels import KernelSequence, graph_share
 from profkit.analysis.waits import Waits, find_waits, is_pageable
-from profkit.model import Finding, Ints, Mask, Trace, Window, evidence
+from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_gpu_rows
-from profkit.rules._price import priced_by_replay
+from profkit.rules._price import Priced, priced_by_replay
 from profkit.rules.launch_bound_decode import as_graphs
 from profkit.testing import build_trace, launch
 
@@ -46,7 +46,7 @@ _MOSTLY = 0.5
 _BY_NAME = ("stages", "engine_annotations")
 
 
-def check(analysis: Analysis) -> Iterator[Finding]:
+def check(analysis: Analysis) -> Iterator[Priced]:
     window = analysis.window.dur_ns if analysis.window else 0
     for sequence in analysis.kernel_sequences:
         if _named_decode(analysis, sequence.process):
@@ -79,7 +79,7 @@ def _gaps_inside(analysis: Analysis, sequence: KernelSequence) -> Mask:
     return mask
 
 
-def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window: int) -> Finding:
+def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window: int) -> Priced:
     idle, work, repeats = analysis.idle, analysis.work, sequence.repeats
     count, length = int(repeats.whole.sum()), repeats.length
     cost = int(idle.length[inside].sum())

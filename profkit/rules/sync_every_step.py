@@ -36,9 +36,9 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Found, no_step_sync, read_later
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
-from profkit.model import Finding, Ints, Trace, Window, evidence
+from profkit.model import Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work, needs_steps
-from profkit.rules._price import priced_by_replay
+from profkit.rules._price import Priced, priced_by_replay
 from profkit.testing import build_trace, call, launch, span
 
 MOST_STEPS = 0.8
@@ -58,13 +58,13 @@ def waits_of_every_step(analysis: Analysis) -> Waits | None:
     return waits.where(inside)
 
 
-def check(analysis: Analysis) -> Iterator[Finding]:
+def check(analysis: Analysis) -> Iterator[Priced]:
     waits = waits_of_every_step(analysis)
     if waits is not None:
         yield _finding(analysis, waits)
 
 
-def _finding(analysis: Analysis, waits: Waits) -> Finding:
+def _finding(analysis: Analysis, waits: Waits) -> Priced:
     trace = analysis.trace
     steps = len(np.unique(waits.step))
     syncs = int(waits.is_sync.sum())

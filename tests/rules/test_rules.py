@@ -4,8 +4,9 @@ import pytest
 
 import profkit
 from profkit.analysis.context import Analysis
-from profkit.model import SEVERITIES, Window
-from profkit.rules import all_rules, run_rules
+from profkit.judge import judged, run_rules
+from profkit.model import SEVERITIES, Finding, Trace, Window
+from profkit.rules import all_rules
 from profkit.rules._price import severity
 from profkit.rules.sync_every_step import _half_up_2
 from profkit.samples import launch_bound_decode
@@ -14,10 +15,15 @@ from profkit.testing import build_trace, call, copy, graph, kernel, launch, span
 RULES = all_rules()
 
 
+def found(trace: Trace) -> tuple[Finding, ...]:
+    return run_rules(Analysis(trace)).every
+
+
 @pytest.mark.parametrize("code", RULES)
 def test_rule_fires_on_its_example(code: str) -> None:
     trace = RULES[code].fires()
-    found = [f for f in run_rules(Analysis(trace))[0] if f.code == code]
+    assert not RULES[code].unmet(Analysis(trace))
+    found = [item.finding for item in judged(RULES[code], Analysis(trace))]
     assert found
     for finding in found:
         assert finding.key.startswith(f"{code}:")
@@ -35,15 +41,17 @@ def test_rule_fires_on_its_example(code: str) -> None:
 
 @pytest.mark.parametrize("code", RULES)
 def test_rule_is_quiet_on_its_counterexample(code: str) -> None:
-    findings, not_run, clean = run_rules(Analysis(RULES[code].quiet()))
-    assert code not in {f.code for f in findings}
-    assert code in clean, [item for item in not_run if item.code == code]
+    verdict = run_rules(Analysis(RULES[code].quiet()))
+    assert code not in {f.code for f in verdict.every}
+    assert code in verdict.clean, [item for item in verdict.not_run if item.code == code]
 
 
 def test_every_rule_ends_in_exactly_one_list() -> None:
     for rule in RULES.values():
-        findings, not_run, clean = run_rules(Analysis(rule.fires()))
-        lists = [{f.code for f in findings}, {item.code for item in not_run}, set(clean)]
+        verdict = run_rules(Analysis(rule.fires()))
+        folded = {item.code for f in verdict.every for item in f.folded}
+        found = {f.code for f in verdict.every} | folded
+        lists = [found, {item.code for item in verdict.not_run}, set(verdict.clean)]
         assert sorted(code for codes in lists for code in codes) == sorted(RULES)
 
 
@@ -58,7 +66,7 @@ def test_severity_borders() -> None:
 
 
 def test_idle_gaps_add_up_by_cause() -> None:
-    finding = next(f for f in run_rules(Analysis(RULES["PK101"].fires()))[0] if f.code == "PK101")
+    finding = next(f for f in found(RULES["PK101"].fires()) if f.code == "PK101")
     # Nine gaps from 1,010,000 after a step's start to 10,000 after the next one's: 500,000 each.
     assert finding.facts["gaps"] == 9
     assert finding.cost_ns == 9 * 500_000
@@ -72,7 +80,7 @@ def test_idle_gaps_add_up_by_cause() -> None:
 
 
 def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> None:
-    finding = next(f for f in run_rules(Analysis(RULES["PK201"].fires()))[0] if f.code == "PK201")
+    finding = next(f for f in found(RULES["PK201"].fires()) if f.code == "PK201")
     # Of 2,574,000 ns remain 250 kernels of 4,000: in a graph 850 apart (85 % of 1,000), 1,000 from graph to graph. The
     # host is far ahead with a launch a step of 2,550.
     assert finding.cost_ns == 2_574_000 - (250 * 4_000 + 5 * 49 * 850 + 4 * 1_000)
@@ -85,7 +93,7 @@ def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> No
 
 
 def test_pageable_price_uses_the_pinned_rate() -> None:
-    finding = next(f for f in run_rules(Analysis(RULES["PK301"].fires()))[0] if f.code == "PK301")
+    finding = next(f for f in found(RULES["PK301"].fires()) if f.code == "PK301")
     ideal = 1_573_000 * 10**9 // 24_800_000_000
     # The host's own work stays: 850,000 ns before each of two copies. A copy begins 5,000 ns into its call; 4,000 of
     # that is taken to lie between a call and its work, so that 1,000 remain for the call of a pinned copy.
@@ -97,7 +105,7 @@ def test_pageable_price_uses_the_pinned_rate() -> None:
 
 
 def test_sync_price_is_the_window_less_that_of_a_gpu_that_always_has_work() -> None:
-    finding = next(f for f in run_rules(Analysis(RULES["PK303"].fires()))[0] if f.code == "PK303")
+    finding = next(f for f in found(RULES["PK303"].fires()) if f.code == "PK303")
     # Each wait lasts 710,000, the kernel ends 20,000 before it: without waits 5 kernels of 700,000 remain, 1,000 apart.
     assert finding.facts["wait_ns"] == 5 * 710_000
     assert finding.facts["gpu_busy_meanwhile_ns"] == 5 * 690_000
@@ -114,7 +122,7 @@ def test_waits_outside_of_steps_are_counted_apart() -> None:
         rows += [call(t + 950_000, 9_000, "cudaStreamSynchronize")] if i < 16 else []
         rows.append(span("decode", t, 990_000, payload=1))
     rows += [call(65_000_000 + k * 10_000, 5_000, "cudaStreamSynchronize") for k in range(2)]
-    finding = next(f for f in run_rules(Analysis(build_trace(*rows)))[0] if f.code == "PK303")
+    finding = next(f for f in found(build_trace(*rows)) if f.code == "PK303")
     assert finding.facts["syncs"] == 208
     assert finding.facts["waits_outside_steps"] == 2
     assert "3.25 a step" in finding.message
