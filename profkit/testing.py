@@ -37,10 +37,12 @@ class Row:
 
 def kernel(
     start: int, dur: int, name: str = "gemm", *, correlation: int = -1, pid: int = PID, device: int = DEVICE,
-    stream: int = STREAM, graph_node: int = -1,
+    stream: int = STREAM, graph_node: int = -1, grid: int = -1,
 ) -> Row:  # fmt: skip
-    """A kernel on a stream; ``dur`` -1 was not seen to end."""
+    """A kernel on a stream; ``dur`` -1 was not seen to end, ``grid`` is its number of blocks."""
     values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "graph_node": graph_node}
+    if grid >= 0:
+        values |= {"grid_x": grid, "grid_y": 1, "grid_z": 1}
     return Row("kernels", (pid, device, stream), name, values)
 
 
@@ -100,6 +102,11 @@ def overhead(start: int, dur: int, kind: str = "profiler", *, pid: int = PID, ti
     return Row("overheads", (pid, tid), "", {"start_ns": start, "dur_ns": dur, "kind": kind})
 
 
+def counter(time: int, name: str, value: float, *, pid: int = PID, device: int = DEVICE) -> Row:
+    """A sample of a counter of a device."""
+    return Row("counters", (pid, device, STREAM), name, {"time_ns": time, "value": value})
+
+
 def sched(time: int, running: bool, *, pid: int = PID, tid: int = TID) -> Row:
     """A host thread put on a CPU or taken off it."""
     return Row("sched", (pid, tid), "", {"time_ns": time, "running": running})
@@ -147,12 +154,16 @@ def build_trace(
     windows: tuple[Window, ...] = (),
     missing: Mapping[str, str] | None = None,
     warnings: tuple[str, ...] = (),
+    gpu: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """A Trace of these rows; tables in ``missing`` were not captured, for that reason."""
+    """A Trace of these rows; tables in ``missing`` were not captured, for that reason.
+
+    ``gpu`` are columns of ``devices``, alike for all of them.
+    """
     builder = Builder()
     host = builder.dimension("hosts", "host", clock="session")
     for row in _flat(rows):
-        _add(builder, host, row)
+        _add(builder, host, row, gpu or {})
     for table, reason in (missing or {}).items():
         builder.miss(table, reason)
     meta = RunMeta(source="built", simulated=simulated, warnings=warnings)
@@ -167,25 +178,27 @@ def _flat(rows: Iterable[Row | Iterable[Row]]) -> Iterable[Row]:
             yield from row
 
 
-def _add(builder: Builder, host: int, row: Row) -> None:
+def _add(builder: Builder, host: int, row: Row, gpu: Mapping[str, Any]) -> None:
     process = builder.dimension("processes", row.lane[0], host=host, pid=row.lane[0], rank=-1)
     values: dict[str, Any] = {
-        key: np.asarray([value]) if isinstance(value, int) else value for key, value in row.values.items()
+        key: np.asarray([value]) if isinstance(value, int | float) else value for key, value in row.values.items()
     }
     if len(row.lane) == 3:
-        values["track"] = np.asarray([_stream(builder, host, process, *row.lane)])
+        values["track"] = np.asarray([_stream(builder, host, process, *row.lane, gpu)])
     else:
         values["track"] = np.asarray([_thread(builder, host, process, *row.lane)])
     if row.table == "kernels":
         values["name"] = builder.names.kernel(row.name)
     elif row.table in ("calls", "os_calls", "spans"):
         values["name"] = builder.names.row(row.name)
+    if row.table == "counters":
+        values["counter"] = builder.dimension("counter_names", row.name, name=row.name, scope="device")
     if row.table == "spans":
         for key in ("domain", "category"):
             word = str(row.values[key])
             values[key] = builder.names.row(word) if word else -1
         values |= _stage(builder, values)
-    elif row.table != "sched":
+    elif row.table not in ("sched", "counters"):
         values["process"] = process
     if row.table == "syncs":
         values["stream_track" if len(row.lane) == 3 else "thread_track"] = values["track"]
@@ -201,8 +214,10 @@ def _stage(builder: Builder, values: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _stream(builder: Builder, host: int, process: int, pid: int, device: int, stream: int) -> int:
-    row = builder.dimension("devices", device, host=host)
+def _stream(
+    builder: Builder, host: int, process: int, pid: int, device: int, stream: int, gpu: Mapping[str, Any]
+) -> int:
+    row = builder.dimension("devices", device, host=host, **gpu)
     return builder.dimension(
         "tracks", (pid, device, stream), kind=TRACK_KINDS.index("stream"), host=host, process=process, device=row,
         ordinal=device, context=1, stream=stream, label=f"stream {stream}",
