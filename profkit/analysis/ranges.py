@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from profkit.analysis.context import Analysis
-from profkit.analysis.intervals import union
-from profkit.analysis.spans import innermost_timeline, nested_ranges
-from profkit.model import Ints
+from profkit.analysis.intervals import Intervals, union
+from profkit.analysis.spans import Ranges, innermost_timeline, nested_ranges
+from profkit.model import Array, Ints, Trace
 from profkit.schema import SPAN_KINDS
 from profkit.stages import parse_name
 
@@ -29,14 +31,34 @@ def idle_by_range(analysis: Analysis, gaps: Ints) -> list[tuple[str, int]]:
         covered = union(idle.start[mine], idle.end[mine])
         kind_fits = np.isin(trace.array("spans", "kind"), _NAMED)
         ranges = nested_ranges(trace, np.flatnonzero(kind_fits & (trace.array("spans", "track") == track)))
-        pieces = innermost_timeline(ranges)
-        inside = covered.covered(pieces.start, pieces.end)
-        hit = np.flatnonzero(inside)
-        names = trace.array("spans", "name")[ranges.row[pieces.owner[hit]]]
-        sums = np.bincount(names, inside[hit]) if len(hit) else np.zeros(0)
-        for row in np.flatnonzero(sums).tolist():
-            text = trace.name(row)
-            stage = parse_name(text)
-            name = stage.name if stage is not None else text
-            totals[name] = totals.get(name, 0) + int(sums[row])
+        for name, value in _by_name(trace, ranges, covered):
+            totals[name] = totals.get(name, 0) + value
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+
+
+def range_of_most(analysis: Analysis, track: Array, start: Ints, end: Ints) -> str:
+    """The name of the innermost range that takes most of these times of threads, if more than half; else nothing."""
+    trace = analysis.trace
+    totals: dict[str, int] = {}
+    for one in np.unique(track).tolist():
+        mine = track == one
+        covered = union(start[mine], end[mine])
+        kind_fits = np.isin(trace.array("spans", "kind"), _NAMED)
+        ranges = nested_ranges(trace, np.flatnonzero(kind_fits & (trace.array("spans", "track") == one)))
+        for name, value in _by_name(trace, ranges, covered):
+            totals[name] = totals.get(name, 0) + value
+    name = max(totals, key=lambda name: (totals[name], name), default="")
+    return name if name and 2 * totals[name] > int((end - start).sum()) else ""
+
+
+def _by_name(trace: Trace, ranges: Ranges, covered: Intervals) -> Iterator[tuple[str, int]]:
+    """(name, ns) of the innermost ranges of a thread in some intervals; a stage by its own name."""
+    pieces = innermost_timeline(ranges)
+    inside = covered.covered(pieces.start, pieces.end)
+    hit = np.flatnonzero(inside)
+    names = trace.array("spans", "name")[ranges.row[pieces.owner[hit]]]
+    sums = np.bincount(names, inside[hit]) if len(hit) else np.zeros(0)
+    for row in np.flatnonzero(sums).tolist():
+        text = trace.name(row)
+        stage = parse_name(text)
+        yield (stage.name if stage is not None else text), int(sums[row])

@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
+
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.model import Model
 from profkit.errors import UsageError
+from profkit.model import Ints
 from profkit.plugins import discover
 
 Change = Callable[[Model], Model]
@@ -23,7 +26,9 @@ class Found:
     """What a fix concerns in one trace: ``count`` calls, operations or pieces of host work.
 
     ``free`` takes their time away, ``fixed`` applies the fix; both may be applied after other fixes. ``assumed`` are
-    the assumptions in words, ``facts`` constants and counts with their units in the keys.
+    the assumptions in words, ``facts`` constants and counts with their units in the keys. ``calls`` and ``ops`` are
+    positions in the model of what it concerns; ``host_ns`` how much of the host's work before each of the calls, where
+    it is that work and not the calls.
     """
 
     count: int
@@ -31,6 +36,9 @@ class Found:
     fixed: Change
     assumed: tuple[str, ...] = ()
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
+    calls: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    ops: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    host_ns: Ints | None = None
 
 
 @dataclass(frozen=True)

@@ -19,4 +19,4 @@ def calls_gone(
     if not len(calls):
         return None
     gone = partial(edits.gone, calls=calls)
-    return Found(count=len(calls), free=gone, fixed=gone, assumed=(assumed,))
+    return Found(count=len(calls), free=gone, fixed=gone, assumed=(assumed,), calls=calls)

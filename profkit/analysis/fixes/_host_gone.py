@@ -20,7 +20,13 @@ def host_gone(model: Model, part: Ints, assumed: str) -> Found | None:
         return None
     gone = partial(_less, calls=calls, part=part[calls])
     return Found(
-        count=len(calls), free=gone, fixed=gone, assumed=(assumed,), facts={"host_work_ns": int(part[calls].sum())}
+        count=len(calls),
+        free=gone,
+        fixed=gone,
+        assumed=(assumed,),
+        facts={"host_work_ns": int(part[calls].sum())},
+        calls=calls,
+        host_ns=part[calls],
     )
 
 

@@ -26,6 +26,8 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         free=partial(_free, calls=calls, ops=ops),
         fixed=partial(_fixed, calls=calls, submit=submit),
         assumed=("the call waits for nothing",),
+        calls=calls,
+        ops=ops,
     )
 
 

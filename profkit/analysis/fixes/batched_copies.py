@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copies, step_of_calls
+from profkit.analysis.fixes._find import H2D, LARGE_BYTES, call_names, copies, step_of_calls
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
 from profkit.model import Ints
@@ -20,7 +20,11 @@ FEWEST = 4
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     ops, kind, size = copies(analysis, model)
     step = step_of_calls(analysis, model)
-    ops = ops[(kind == H2D) & (size <= LARGE_BYTES) & (step[model.call[ops]] >= 0)] if len(ops) else ops
+    if not len(ops):
+        return None
+    # One that waits for each of its copies has another fault first: async-copies.
+    is_async = analysis.trace.name_rows(lambda name: "Async" in name)[call_names(analysis, model)[model.call[ops]]]
+    ops = ops[(kind == H2D) & (size <= LARGE_BYTES) & (step[model.call[ops]] >= 0) & is_async]
     if not len(ops):
         return None
     of = step[model.call[ops]]
@@ -38,6 +42,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         fixed=partial(_free, ops=ops[~first]),
         assumed=("one upload of all of them takes as long as one of them: bound by latency, not by bytes",),
         facts={"uploads": len(ops), "steps": int(first.sum())},
+        ops=ops,
     )
 
 

@@ -87,6 +87,7 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
             f"kernels of a graph follow each other {text.ns(gap)} apart ({of_gap})",
         ),
         facts={"graph_launches": len(runs.first), "graph_launch_base_ns": base, "graph_launch_node_ns": node},
+        calls=np.union1d(runs.first, runs.later),
     )
 
 

@@ -51,6 +51,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         fixed=even,
         assumed=(f"{text.printable(device)} takes as long between collectives as the others do",),
         facts={"collectives": every.shape[1], "late": len(at)},
+        ops=every[late, at],
     )
 
 

@@ -32,6 +32,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         free=gone,
         fixed=faster if times else gone,
         assumed=(f"kernels whose name holds {text.clip(name, 60)!r} take {times:g} of their time",),
+        ops=ops,
     )
 
 

@@ -26,6 +26,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     source = f"median of {int(syncs.sum()):,} waits of this trace" if syncs.any() else "assumed"
     return Found(
         count=int(polls.sum()),
+        calls=np.unique(edges.dst[polls] // 2),
         free=partial(_woken, wake=0),
         fixed=partial(_woken, wake=wake),
         assumed=(f"a synchronisation returns {text.ns(wake)} after the work is done ({source})",),

@@ -8,7 +8,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import call_names, in_ranges, steady_calls
 from profkit.analysis.fixes._host_gone import host_gone
-from profkit.analysis.fixes.no_interruptions import interrupted
+from profkit.analysis.fixes.no_interruptions import CAUSES, interrupted
 from profkit.analysis.idle_pieces import CPU_STAGES
 from profkit.analysis.replay.model import Model
 from profkit.arrays import key_of
@@ -21,8 +21,9 @@ MOST = 0.34
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     """Host work outside of CPU stages that takes ten medians of what stands between the same two calls elsewhere."""
-    # The profiler writing its buffers out is no stall of the program: without it there is none.
-    own = model.calls.gap - in_ranges(analysis, model, CPU_STAGES) - interrupted(analysis, model, ("profiler",))
+    # What was recorded as something else is no stall of unknown cause; without the profiler there is no flush of its.
+    known = interrupted(analysis, model, ("profiler", *CAUSES))
+    own = model.calls.gap - in_ranges(analysis, model, CPU_STAGES) - known
     part = np.zeros(len(own), np.int64)
     name = call_names(analysis, model)
     between = key_of(np.concatenate((name[:1], name[:-1])), name, model.calls.track) if len(name) else name

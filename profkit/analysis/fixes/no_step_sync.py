@@ -17,7 +17,11 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         return None
     gone = partial(edits.gone, calls=syncs)
     return Found(
-        count=len(syncs), free=gone, fixed=gone, assumed=("nothing needs what these synchronisations wait for",)
+        count=len(syncs),
+        free=gone,
+        fixed=gone,
+        assumed=("nothing needs what these synchronisations wait for",),
+        calls=syncs,
     )
 
 

@@ -45,6 +45,8 @@ def of_copies(analysis: Analysis, model: Model, ops: Ints, kind: Ints, size: Int
         free=partial(_free, calls=calls, ops=ops),
         fixed=partial(_pinned, calls=calls, ops=ops, length=length, submit=submit, lag=usual_start(model)),
         assumed=(*assumed, f"the call returns after {text.ns(int(submit.max()))} and waits for nothing"),
+        calls=calls,
+        ops=ops,
     )
 
 

@@ -53,6 +53,8 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
             "what is uploaded is known a step before it is needed, and there is room for it on the GPU",
             "the copy engine runs beside the kernels without slowing them",
         ),
+        calls=calls,
+        ops=ops[known],
     )
 
 

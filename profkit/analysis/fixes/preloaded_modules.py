@@ -32,6 +32,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         fixed=gone,
         assumed=("kernels are loaded before the first step (CUDA_MODULE_LOADING=EAGER, or a full warm-up)",),
         facts={"loading_ns": int(loading[calls].sum())},
+        calls=calls,
     )
 
 

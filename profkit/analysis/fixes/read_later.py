@@ -38,6 +38,8 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         fixed=partial(change, lag=usual_start(model), later=_a_step_later(analysis, model, waits)),
         assumed=(*assumed, "the host looks at the result of a step while the next one runs"),
         facts={"read_backs": len(ops), "syncs": len(syncs)},
+        calls=waits,
+        ops=ops,
     )
 
 

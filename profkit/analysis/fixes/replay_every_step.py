@@ -9,6 +9,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import step_of_calls
 from profkit.analysis.fixes.cuda_graphs import Runs, find_runs, of_runs
+from profkit.analysis.fixes.reuse_graphs import captured
 from profkit.analysis.replay.model import Model
 
 FEWEST_OF_A_STEP = 16
@@ -23,7 +24,8 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     replays = np.unique(step[(step >= 0) & (model.calls.kind == GRAPH_LAUNCH)])
     if not len(steps) or len(replays) < MOST_STEPS * len(steps):
         return None
-    runs = find_runs(analysis, model, np.ones(len(model.calls), bool))
+    # What is launched while a graph is captured is no replay that was missed.
+    runs = find_runs(analysis, model, ~captured(analysis, model))
     # Steps are found by graph launches where nothing else marks them: then a miss is part of the step before it.
     long = runs.size >= FEWEST_OF_A_STEP
     if not long.any():

@@ -12,19 +12,12 @@ from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._find import named, steady_calls
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
-from profkit.model import Ints
+from profkit.model import Ints, Mask
 
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     """All calls from the begin of a capture to its end, instantiation, update and destruction, after warm-up."""
-    begin = named(analysis, model, "BeginCapture")
-    end = named(analysis, model, "EndCapture")
-    depth = np.zeros(len(model.calls) + 1, np.int64)
-    # Calls are in order of their threads: a capture's begin and end enclose what it records.
-    for b, e in _pairs(model, begin, end):
-        depth[b] += 1
-        depth[e + 1] -= 1
-    inside = np.flatnonzero(np.cumsum(depth)[:-1] > 0)
+    inside = np.flatnonzero(captured(analysis, model))
     rest = named(analysis, model, "GraphInstantiate", "GraphDestroy", "GraphExecDestroy", "GraphExecUpdate")
     calls = np.union1d(inside, rest)
     if analysis.steps.counted.any():
@@ -40,7 +33,21 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         free=gone,
         fixed=gone,
         assumed=("each graph is captured and instantiated before the first step",),
+        calls=calls,
     )
+
+
+def captured(analysis: Analysis, model: Model) -> Mask:
+    """Calls from the begin of a capture to its end."""
+    begin = named(analysis, model, "BeginCapture")
+    end = named(analysis, model, "EndCapture")
+    depth = np.zeros(len(model.calls) + 1, np.int64)
+    # Calls are in order of their threads: a capture's begin and end enclose what it records.
+    for b, e in _pairs(model, begin, end):
+        depth[b] += 1
+        depth[e + 1] -= 1
+    inside: Mask = np.cumsum(depth)[:-1] > 0
+    return inside
 
 
 def _pairs(model: Model, begin: Ints, end: Ints) -> list[tuple[int, int]]:

@@ -1,0 +1,155 @@
+"""Findings of rules whose fault is what a fix changes: what was seen of it in numbers, and the price of the fix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profkit import text
+from profkit.analysis.context import Analysis
+from profkit.analysis.fixes import Found
+from profkit.analysis.fixes._find import step_of_calls
+from profkit.analysis.work import COPIES, GRAPHS, KERNELS
+from profkit.model import Evidence, Ints, Window, evidence
+from profkit.rules import Rule
+from profkit.rules._price import Priced, found_by, priced_by_replay
+
+_TABLES = {KERNELS: "kernels", COPIES: "copies", GRAPHS: "graphs"}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a fix concerns: ``count`` calls, pieces of host work or operations, which took ``ns`` together.
+
+    ``steps`` of ``of_steps`` hold one; ``names`` are those of the calls, most frequent first. Counts are those of what
+    was replayed: ``where`` says which part that is, empty for all of it.
+    """
+
+    count: int
+    ns: int
+    longest_ns: int
+    steps: int
+    of_steps: int
+    names: str
+    where: str
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def each_step(self) -> str:
+        """``, 12.00 a step in 40 of 40 steps``; nothing without steps."""
+        if not self.of_steps or not self.steps:
+            return ""
+        return f", {ratio(self.count, self.steps)} a step in {self.steps:,} of {text.count(self.of_steps, 'step')}"
+
+    @property
+    def on_host(self) -> str:
+        """Both, for what takes the host's time."""
+        return f"{self.each_step}, {self.time} of the host's time"
+
+    @property
+    def time(self) -> str:
+        """``3.20 ms, 80.0 µs a step``."""
+        each = f", {text.ns(_half_up(self.ns, self.steps))} a step" if self.steps else ""
+        return f"{text.ns(self.ns)}{each}"
+
+
+def by_fix(
+    analysis: Analysis, rule: Rule, fixes: tuple[str, ...], say: Callable[[Seen], str], cause: str, **rest: Any
+) -> Iterator[Priced]:
+    """The finding of a rule whose fault these fixes take away; nothing where they find or would save nothing."""
+    found = found_by(analysis, fixes)
+    if found is None:
+        return
+    seen = look(analysis, found)
+    facts = {"count": seen.count, "time_ns": seen.ns, "longest_ns": seen.longest_ns, "steps_with_it": seen.steps}
+    item = priced_by_replay(
+        analysis,
+        found,
+        measured=seen.ns,
+        fixes=fixes,
+        code=rule.code,
+        title=rule.title,
+        key=f"{rule.code}:all:fault:",
+        message=say(seen) + seen.where,
+        cause=cause,
+        facts=facts | ({"calls": seen.names} if seen.names else {}) | rest.pop("facts", {}),
+        evidence=seen.evidence,
+        **{"advice": rule.advice, **rest},
+    )
+    if item.finding.saving_ns != 0:
+        yield item
+
+
+def look(analysis: Analysis, found: Found) -> Seen:
+    """Count and time what a fix concerns."""
+    model = analysis.replayed.model
+    calls, ops = found.calls, found.ops
+    if len(calls):
+        length = found.host_ns if found.host_ns is not None else model.calls.end[calls] - model.calls.start[calls]
+        step = step_of_calls(analysis, model)[calls]
+        proof = _of_calls(analysis, found, length)
+    else:
+        length = model.work.end[ops] - model.work.start[ops]
+        step = analysis.replayed.step[ops]
+        proof = ()
+    count = len(calls) or len(ops)
+    all_steps = np.unique(analysis.replayed.step)
+    return Seen(
+        count=count,
+        ns=int(length.sum()),
+        longest_ns=int(length.max(initial=0)),
+        steps=len(np.unique(step[step >= 0])),
+        of_steps=int((all_steps >= 0).sum()),
+        names=_names(analysis, calls) if found.host_ns is None else "",
+        where=f" (counted in what was replayed: {analysis.replayed.sampled})" if analysis.replayed.sampled else "",
+        evidence=(*proof, *_of_ops(analysis, ops)),
+    )
+
+
+def _names(analysis: Analysis, calls: Ints) -> str:
+    names = Counter(analysis.trace.array("calls", "name")[_rows(analysis, calls)].tolist())
+    return ", ".join(text.clip(analysis.trace.name(code, "base"), 60) for code, _ in names.most_common(3))
+
+
+def ratio(value: int, by: int) -> str:
+    """A ratio with two decimals, rounded half up: 3.25."""
+    hundredths = (200 * value + by) // (2 * by)
+    return f"{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
+def _half_up(value: int, by: int) -> int:
+    return (2 * value + by) // (2 * by)
+
+
+def _rows(analysis: Analysis, calls: Ints) -> Ints:
+    return analysis.replayed.model.calls.row[calls]
+
+
+def _of_calls(analysis: Analysis, found: Found, length: Ints) -> tuple[Evidence, ...]:
+    """The calls, longest first; of host work the calls behind it, and its own time as the window."""
+    order = np.argsort(-length, kind="stable")
+    rows = _rows(analysis, found.calls[order])
+    first, calls = int(found.calls[order[0]]), analysis.replayed.model.calls
+    end = int(calls.end[first]) if found.host_ns is None else int(calls.start[first])
+    window = Window(min(int(calls.start[first]), end - int(length[order[0]])), max(end, int(calls.start[first]) + 1))
+    tracks = tuple(np.unique(analysis.trace.array("calls", "track")[rows[:100]]).tolist())
+    return (evidence("calls", rows, tracks=tracks, window=window),)
+
+
+def _of_ops(analysis: Analysis, ops: Ints) -> tuple[Evidence, ...]:
+    """The operations by the table that they are from, longest first."""
+    work = analysis.replayed.model.work
+    ops = ops[np.argsort(work.start[ops] - work.end[ops], kind="stable")]
+    out = []
+    for table, name in _TABLES.items():
+        mine = ops[work.table[ops] == table]
+        if len(mine):
+            first = int(mine[0])
+            window = Window(int(work.start[first]), max(int(work.end[first]), int(work.start[first]) + 1))
+            tracks = tuple(np.unique(work.track[mine[:100]]).tolist())
+            out.append(evidence(name, work.row[mine], tracks=tracks, window=window))
+    return tuple(out)
