@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.context import Analysis
+from profkit.analysis.fixes.overlapped_host_work import long_gaps
 from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.headline import capture_fault, worst_finding
 from profkit.model import CheckResult, Finding, Ints, Mask
-from profkit.rules.idle_gaps import SHORTEST_GAP_NS
 from profkit.schema import DEVICE_TABLES
 
 
@@ -69,11 +69,6 @@ def _gaps(analysis: Analysis, finding: Finding, device: int) -> Ints:
     return np.flatnonzero(ends & on_device)
 
 
-def _long_gaps(analysis: Analysis) -> Mask:
-    mask: Mask = (analysis.idle.length >= SHORTEST_GAP_NS) & ~analysis.launch_paced
-    return mask
-
-
 def _paced_gaps(analysis: Analysis) -> Mask:
     """Launch-paced gaps; where there are decode steps, those inside of them."""
     mask, steps = analysis.launch_paced, analysis.steps
@@ -85,4 +80,4 @@ def _paced_gaps(analysis: Analysis) -> Mask:
 
 
 # Evidence lists the first hundred rows; these rules are about gaps all along the trace.
-_BY_RULE: dict[str, Callable[[Analysis], Mask]] = {"PK101": _long_gaps, "PK201": _paced_gaps}
+_BY_RULE: dict[str, Callable[[Analysis], Mask]] = {"PK101": long_gaps, "PK201": _paced_gaps}

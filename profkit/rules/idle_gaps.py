@@ -1,46 +1,49 @@
 """PK101 GPU idle gaps.
 
 What it finds
-    Gaps of at least 20 us in which a GPU did nothing although work was on its way, and what the host thread that ended
-    the gap did meanwhile: its own code, a CPU stage, a synchronisation, an allocation, a wait in the operating system.
-    Gaps that only launches pace are PK201's.
+    Gaps of at least 20 us in which a GPU did nothing although work was on its way, and what the host thread that
+    ended the gap did meanwhile: its own code, a CPU stage, a synchronisation, an allocation, a wait in the
+    operating system. Gaps that only launches pace are PK201's. It is about what is left: where the fixes of other
+    findings take most of this time away, it is folded into them.
 
 Why it costs time
     A GPU that waits for its host produces nothing. In a decode loop such a gap comes back with every token.
 
 How the cost is computed
-    cost: the summed length of these gaps, per device, inside the window. saving: the part of them in which the host
-    was in its own work (Python, CPU stages, operating system waits, allocations, module loading), as a ceiling: that
-    work can overlap with the GPU's if it is moved off the path between two steps. Synchronisations and launches have
-    rules of their own. Where more than half of the time has no recorded cause there is no price. Time before the first
-    and after the last GPU row is not a gap.
+    Both prices are the recorded window minus a replay of the trace's own dependencies in which the host's own work
+    of these gaps (Python, CPU stages, waits in the operating system, off the CPU) takes no time, on top of the
+    fixes of all other findings that matter: a ceiling, since that work can overlap with the GPU's if it is moved
+    off the path between two steps. Synchronisations, launches and allocations have rules of their own. Where no
+    call is joined to its work, the same part of the gaps as measured. Where more than half of the time has no
+    recorded cause there is no price. Time before the first and after the last GPU row is not a gap.
 
 What to do
     Look at the largest cause. Prepare the next step while the GPU works on this one (asynchronous scheduling), move
     sampling to the GPU, tokenize and detokenize on another thread, keep the garbage collector out of the loop.
 
 When it is wrong
-    If requests did not arrive, the engine had nothing to do: then a gap is load, not a fault. If another process feeds
-    the GPU, its work is in this trace only if that process was traced.
+    If requests did not arrive, the engine had nothing to do: then a gap is load, not a fault. If another process
+    feeds the GPU, its work is in this trace only if that process was traced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
+from profkit.analysis.fixes.overlapped_host_work import SHORTEST_GAP_NS, long_gaps
 from profkit.analysis.idle_pieces import HOST_CAUSES
 from profkit.analysis.ranges import idle_by_range
 from profkit.model import Finding, Ints, Trace, Window, evidence
-from profkit.rules import Rule, needs_gpu_rows
-from profkit.rules._price import priced
+from profkit.rules import Rule, needs_gpu_rows, needs_joined_work
+from profkit.rules._price import Priced, priced, priced_by_replay
 from profkit.schema import STAGES
 from profkit.testing import build_trace, launch, span
 
-SHORTEST_GAP_NS = 20_000
 SMALLEST_SHARE = 0.01
 """Below this share of the window there is nothing to report."""
 
@@ -48,8 +51,6 @@ SMALLEST_RANGE_SHARE = 0.10
 """Of the idle time of the gaps, for a range to be named."""
 
 UNEXPLAINED_ADVICE = "Record CUDA calls of all processes, from before the work begins (nsys --trace=cuda,nvtx,osrt)."
-
-OWN_WORK = (*HOST_CAUSES, "allocator", "module_load")
 
 WORDS = {
     "python": "host code", "os_wait": "an OS wait", "launch_call": "launch calls", "copy_call": "copy calls",
@@ -62,9 +63,9 @@ WORDS = {
 }  # fmt: skip
 
 
-def check(analysis: Analysis) -> Iterator[Finding]:
+def check(analysis: Analysis) -> Iterator[Finding | Priced]:
     idle = analysis.idle
-    candidates = (idle.length >= SHORTEST_GAP_NS) & ~analysis.launch_paced
+    candidates = long_gaps(analysis)
     window = analysis.window or Window(0, 0)
     for device in np.unique(idle.device).tolist():
         rows = np.flatnonzero(candidates & (idle.device == device))
@@ -73,7 +74,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
             yield _finding(analysis, int(device), rows, cost, window)
 
 
-def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Window) -> Finding:
+def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Window) -> Finding | Priced:
     idle, mine = analysis.idle, analysis.idle.where(rows)
     causes = mine.by_cause()
     ranked = sorted(((value, cause) for cause, value in causes.items() if value), reverse=True)
@@ -82,33 +83,29 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     first = longest[0]
     ends_at = idle.ends_at[longest]
     kernels = ends_at[analysis.work.table[ends_at] == 0]
-    return priced(
-        analysis,
-        device=device,
-        cost=idle.length[rows],
-        saving=mine.part(*OWN_WORK) if explained else -1,
-        step=analysis.steps.of_work[idle.ends_at[rows]],
-        code=RULE.code,
-        title=RULE.title,
-        key=f"{RULE.code}:{device}:gaps:",
-        message=(
+    said: dict[str, Any] = {
+        "code": RULE.code,
+        "title": RULE.title,
+        "key": f"{RULE.code}:{device}:gaps:",
+        "message": (
             f"{analysis.device_name(device)} did nothing for {text.ns(cost)} ({text.percent(cost / window.dur_ns)} of "
             f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more; "
             + _meanwhile(analysis, rows, causes, ranked, explained)
         ),
-        cause=(
+        "cause": (
             f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}"
             if explained
             else "not in this capture: calls were not recorded, or the GPU was held by work that was not"
         ),
-        advice=RULE.advice if explained else UNEXPLAINED_ADVICE,
-        facts={
+        "advice": RULE.advice if explained else UNEXPLAINED_ADVICE,
+        "facts": {
             "gaps": len(rows),
+            "idle_ns": cost,
             "longest_ns": int(idle.length[first]),
             "window_ns": window.dur_ns,
             **{f"{cause}_ns": value for value, cause in ranked},
         },
-        evidence=(
+        "evidence": (
             evidence(
                 "kernels",
                 analysis.work.row[kernels],
@@ -118,7 +115,13 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         )
         if len(kernels)
         else (),
-    )
+    }
+    if explained and not needs_joined_work(analysis):
+        found = analysis.found("overlapped-host-work")
+        return priced_by_replay(analysis, found, measured=cost, device=device, fixes=("overlapped-host-work",), **said)
+    step = analysis.steps.of_work[idle.ends_at[rows]]
+    saving = mine.part(*HOST_CAUSES) if explained else -1
+    return priced(analysis, device=device, cost=idle.length[rows], saving=saving, step=step, **said)
 
 
 def _meanwhile(
@@ -159,4 +162,6 @@ RULE = Rule(
     advice="Take the host work named here off the path between two steps: overlap it or use another thread.",
     fires=fires,
     quiet=quiet,
+    record="Trace GPU work: nsys --trace=cuda,nvtx,osrt.",
+    is_rest=True,
 )

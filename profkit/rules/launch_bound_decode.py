@@ -5,16 +5,18 @@ What it finds
     kernel is done before the host has submitted the next one, so the host's launch rate sets the pace.
 
 Why it costs time
-    At small batch sizes a decode kernel takes a few microseconds, as long as its launch from Python takes or longer.
-    A faster GPU or a faster kernel then changes nothing.
+    At small batch sizes a decode kernel takes a few microseconds, as long as its launch from Python takes or
+    longer. A faster GPU or a faster kernel then changes nothing.
 
 How the cost is computed
-    Fires where idle gaps that hold nothing but launching (the deciding thread was in launch calls, in at most 100 us
-    of its own code between two launches, or the launch was on its way for at most 100 us) are at least 10 % of the time
-    of these steps, and most kernels start within 20 us of their launch call. Both prices are the recorded window minus
-    a replay of the trace's own dependencies. cost: the launches, and the host's work between them, take no time.
-    saving: each run of launches without a wait or a host copy between them is one graph launch, as long as those of
-    the trace, or 2.5 us and 1 ns a kernel (published figures, see the facts).
+    Fires where idle gaps that hold nothing but launching (the deciding thread was in launch calls, in at most 100
+    us of its own code between two launches, or the launch was on its way for at most 100 us) are at least 2 % of
+    the time of these steps, and most kernels start within 20 us of their launch call. Both prices are the recorded
+    window minus a replay of the trace's own dependencies. cost: the launches, and the host's work between them,
+    take no time. saving: each run of launches without a wait or a host copy between them is one graph launch, as
+    long as those of the trace, or 2.5 us and 1 ns a kernel (published figures, see the facts); never more than
+    these gaps: what a host that has time to spare would also hide (an allocation, a late rank) is the fault of
+    others.
 
 What to do
     Capture the decode step in a CUDA graph for each batch size, or compile it (torch.compile with
@@ -45,7 +47,7 @@ from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_jo
 from profkit.rules._price import Priced, priced_by_replay
 from profkit.testing import build_trace, launch, span
 
-SMALLEST_SHARE = 0.10
+SMALLEST_SHARE = 0.02
 LONGEST_START_NS = 20_000
 """A kernel that starts later than this after its launch call waited in a queue."""
 
@@ -92,6 +94,8 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
         analysis,
         as_graphs(analysis, kernels),
         measured=cost,
+        most=cost,
+        fixes=("cuda-graphs",),
         device=device,
         code=RULE.code,
         title=f"{what} launch-bound",

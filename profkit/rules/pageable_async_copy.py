@@ -84,6 +84,7 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints, every: Ints
     return priced_by_replay(
         analysis,
         _pinned(analysis, every),
+        fixes=("pinned-copies",),
         measured=int(np.maximum(host, length).sum()),
         device=device,
         code=RULE.code,

@@ -91,6 +91,8 @@ def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window:
         analysis,
         as_graphs(analysis, sequence.rows),
         measured=cost,
+        most=cost,
+        fixes=("cuda-graphs",),
         device=device,
         code=RULE.code,
         title=RULE.title,

@@ -28,20 +28,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import reduce
 
 import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.fixes import Found, no_step_sync, read_later
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work, needs_steps
-from profkit.rules._price import Priced, priced_by_replay
+from profkit.rules._price import Priced, found_by, priced_by_replay
 from profkit.testing import build_trace, call, launch, span
 
 MOST_STEPS = 0.8
+FIXES = ("read-later", "no-step-sync")
+"""All waits of the steps at once: read-backs looked at a step later, other synchronisations gone."""
 
 
 def waits_of_every_step(analysis: Analysis) -> Waits | None:
@@ -80,9 +80,9 @@ def _finding(analysis: Analysis, waits: Waits) -> Priced:
     by = f" from {', '.join(who)}" if who else ""
     return priced_by_replay(
         analysis,
-        _without(analysis),
+        found_by(analysis, FIXES),
         measured=time.drained,
-        device=-1,
+        fixes=tuple(fix for fix in FIXES if analysis.found(fix) is not None),
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:steps:",
@@ -148,20 +148,6 @@ def _read_back_words(trace: Trace, read_backs: Ints) -> str:
     mean = int(np.maximum(trace.array("copies", "bytes")[read_backs], 0).sum()) // count
     each = " each" if count > 1 else ""
     return f", for {text.count(count, memory + 'read-back')} of {text.size(mean)}{each} (D2H)"
-
-
-def _without(analysis: Analysis) -> Found | None:
-    """All waits of the steps at once: read-backs looked at a step later, other synchronisations gone."""
-    model = analysis.replayed.model
-    parts = [found for fix in (read_later, no_step_sync) if (found := fix.find(analysis, model, "")) is not None]
-    if not parts:
-        return None
-    return Found(
-        count=sum(part.count for part in parts),
-        free=lambda m: reduce(lambda changed, part: part.free(changed), parts, m),
-        fixed=lambda m: reduce(lambda changed, part: part.fixed(changed), parts, m),
-        assumed=tuple(sentence for part in parts for sentence in part.assumed),
-    )
 
 
 def _counted(syncs: int, waits: int) -> str:

@@ -66,17 +66,17 @@ def test_severity_borders() -> None:
 
 
 def test_idle_gaps_add_up_by_cause() -> None:
-    finding = next(f for f in found(RULES["PK101"].fires()) if f.code == "PK101")
+    finding = judged(RULES["PK101"], Analysis(RULES["PK101"].fires()))[0].finding
     # Nine gaps from 1,010,000 after a step's start to 10,000 after the next one's: 500,000 each.
     assert finding.facts["gaps"] == 9
-    assert finding.cost_ns == 9 * 500_000
+    assert finding.facts["idle_ns"] == 9 * 500_000
     assert finding.facts["longest_ns"] == 500_000
     assert finding.facts["stage_sample_ns"] == 9 * 480_000
     # 10,000 of Python between sampling and the launch call, 5,000 in the call, 5,000 until the kernel starts.
     assert finding.facts["python_ns"] == 9 * 10_000
     assert finding.facts["launch_call_ns"] == 9 * 5_000
     assert finding.facts["launch_latency_ns"] == 9 * 5_000
-    assert finding.saving_ns == 9 * 490_000
+    assert finding.cost_ns == finding.saving_ns == 9 * 490_000
 
 
 def test_launch_bound_price_is_the_window_less_that_of_one_launch_a_step() -> None:
