@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profkit.analysis.calls import COPY, SYNC
+from profkit.analysis.calls import COPY, GRAPH_LAUNCH, LAUNCH, SYNC
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes._find import D2H, copies, step_of_calls
 from profkit.analysis.replay.model import WAIT, Model
@@ -20,8 +20,16 @@ def in_steps(analysis: Analysis, model: Model) -> Mask:
 def read_backs(analysis: Analysis, model: Model) -> tuple[Ints, Ints]:
     """(copies to the host that the host waits for inside of steps, all calls that wait for one of them).
 
-    A call waits for a copy where that is the last thing it waits for: the copy's own call, or a synchronisation.
+    A call waits for a copy where that is the last thing it waits for: the copy's own call, or a synchronisation. One
+    that comes in a later step, behind launches of that, reads later already.
     """
+    op, call = _waiting_for_reads(analysis, model)
+    now = ~_a_step_later(analysis, model, op, call)
+    return np.unique(op[now]), np.unique(call[now])
+
+
+def _waiting_for_reads(analysis: Analysis, model: Model) -> tuple[Ints, Ints]:
+    """(copy, call) where a call inside of a step waits for a copy to the host, last of all that it waits for."""
     ops, kind, _ = copies(analysis, model)
     is_read = np.zeros(len(model.work), bool)
     is_read[ops[(kind == D2H) & (model.calls.kind[model.call[ops]] == COPY)]] = True
@@ -31,11 +39,22 @@ def read_backs(analysis: Analysis, model: Model) -> tuple[Ints, Ints]:
     latest = np.full(len(model.calls), -(1 << 60))
     np.maximum.at(latest, call, model.work.end[op])
     last = (model.work.end[op] == latest[call]) & is_read[op] & in_steps(analysis, model)[call]
-    return np.unique(op[last]), np.unique(call[last])
+    return op[last], call[last]
+
+
+def _a_step_later(analysis: Analysis, model: Model, op: Ints, call: Ints) -> Mask:
+    """Waits in a later step than the one that submitted their copy, with launches of the thread in between."""
+    copied = model.call[op]
+    step = step_of_calls(analysis, model)
+    launches = np.append(0, np.cumsum(np.isin(model.calls.kind, (LAUNCH, GRAPH_LAUNCH))))
+    between = launches[call] - launches[np.minimum(copied + 1, call)]
+    later: Mask = (copied >= 0) & (step[copied] >= 0) & (step[call] > step[copied]) & (between > 0)
+    later &= model.calls.track[copied] == model.calls.track[call]
+    return later
 
 
 def other_syncs(analysis: Analysis, model: Model) -> Ints:
-    """Synchronisations inside of steps that read nothing back."""
-    _, reading = read_backs(analysis, model)
+    """Synchronisations inside of steps that wait for no copy to the host, and for nothing that reads one later."""
+    reading = _waiting_for_reads(analysis, model)[1]
     syncs = np.flatnonzero((model.calls.kind == SYNC) & in_steps(analysis, model))
     return np.setdiff1d(syncs, reading)
