@@ -218,10 +218,11 @@ class Output:
 
 @dataclass(frozen=True)
 class Checked:
-    """``check`` of a file: its JSON document and the text that a person sees."""
+    """``check`` of a file: its JSON document and the texts that a person sees, without and with ``--all``."""
 
     document: dict[str, Any]
     text: str
+    everything: str
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -243,7 +244,13 @@ class Checked:
         return {item["code"]: item["reason"] for item in self.document["not_run"]}
 
     def findings(self, code: str) -> list[dict[str, Any]]:
-        return [finding for finding in self.document["findings"] if finding["code"] == code]
+        """Of those that matter and of the others."""
+        return [f for f in (*self.document["findings"], *self.document["others"]) if f["code"] == code]
+
+    @property
+    def codes(self) -> list[str]:
+        """Of the findings that matter, first to last."""
+        return [finding["code"] for finding in self.document["findings"]]
 
     def copies(self) -> dict[tuple[str, str, str], tuple[int, int, int]]:
         """(count, bytes, sum_ns) by (kind, src, dst)."""
@@ -346,6 +353,8 @@ def check(run: Callable[..., Output]) -> Callable[..., Checked]:
         assert document["schema"] == "profkit.check/1"
         as_text = run("check", path, *options)
         assert (as_text.code, as_text.err) == (0, "")
-        return Checked(document, as_text.out)
+        with_all = run("check", path, "--all", *options)
+        assert (with_all.code, with_all.err) == (0, "")
+        return Checked(document, as_text.out, with_all.out)
 
     return check_file

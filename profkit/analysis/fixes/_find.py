@@ -66,8 +66,11 @@ _NEVER = np.iinfo(np.int64).max
 def _first_calls(analysis: Analysis, model: Model) -> Ints:
     """When the first call of each step began that submitted work of it."""
     begin = np.full(len(analysis.steps) + 1, _NEVER)
+    # Rows of the model are of the whole trace, those of steps of what is selected.
+    of_work = np.full(len(analysis.whole_work), -1, np.int64)
+    of_work[analysis.whole_row(np.arange(len(analysis.work)))] = analysis.steps.of_work
     has = np.flatnonzero(model.call >= 0)
-    np.minimum.at(begin, analysis.steps.of_work[model.row[has]], model.calls.start[model.call[has]])
+    np.minimum.at(begin, of_work[model.row[has]], model.calls.start[model.call[has]])
     return begin[:-1]
 
 
