@@ -59,7 +59,7 @@ def worst_finding(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _bound(finding: Finding) -> str:
-    """``Launch-bound decode: the host ...; up to 734 µs a step (18.9 % of the median decode step (276 steps)) ...``."""
+    """``Launch-bound decode: the host ...; up to 734 µs a step (18.9 % of the median of 276 decode steps) ...``."""
     if finding.saving_ns < 0:
         return f"{finding.message}."
     each = finding.saving_ns_per_step >= 0

@@ -9,11 +9,9 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.replay.price import Difference, difference
 from profkit.model import Finding, Folded, NotRun
 from profkit.rules import Rule, all_rules
-from profkit.rules._price import WARNING_SHARE, Priced, chained, with_saving
+from profkit.rules._price import MATTERS_SHARE, WARNING_SHARE, Priced, chained, with_saving
 
 MOST_FINDINGS = 6
-MATTERS_SHARE = 0.005
-"""Of a step (of the window): a finding that saves less is among the others."""
 LEFT_SHARE = 0.25
 """A finding of which another one's fix leaves less than this part is folded into that one."""
 

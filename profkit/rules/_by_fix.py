@@ -43,7 +43,10 @@ class Seen:
         """``, 12.00 a step in 40 of 40 steps``; nothing without steps."""
         if not self.of_steps or not self.steps:
             return ""
-        return f", {ratio(self.count, self.steps)} a step in {self.steps:,} of {text.count(self.of_steps, 'step')}"
+        part = f" that were replayed ({self.where})" if self.where else ""
+        return (
+            f", {ratio(self.count, self.steps)} a step in {self.steps:,} of {text.count(self.of_steps, 'step')}{part}"
+        )
 
     @property
     def on_host(self) -> str:
@@ -74,7 +77,7 @@ def by_fix(
         code=rule.code,
         title=rule.title,
         key=f"{rule.code}:all:fault:",
-        message=say(seen) + seen.where,
+        message=say(seen),
         cause=cause,
         facts=facts | ({"calls": seen.names} if seen.names else {}) | rest.pop("facts", {}),
         evidence=seen.evidence,
@@ -105,7 +108,7 @@ def look(analysis: Analysis, found: Found) -> Seen:
         steps=len(np.unique(step[step >= 0])),
         of_steps=int((all_steps >= 0).sum()),
         names=_names(analysis, calls) if found.host_ns is None else "",
-        where=f" (counted in what was replayed: {analysis.replayed.sampled})" if analysis.replayed.sampled else "",
+        where=analysis.replayed.sampled,
         evidence=(*proof, *_of_ops(analysis, ops)),
     )
 

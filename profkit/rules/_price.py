@@ -17,6 +17,8 @@ from profkit.model import Finding, Ints
 
 WARNING_SHARE = 0.02
 CRITICAL_SHARE = 0.10
+MATTERS_SHARE = 0.005
+"""Of a step (of the window): a finding that saves less is among the others."""
 
 
 def priced(
@@ -63,7 +65,7 @@ def priced(
         cost_ns_per_step=_per(cost_in, steps.count),
         saving_ns_per_step=per_step,
         share=share,
-        share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",
+        share_of=f"the {'mean' if mean else 'median'} of {text.count(steps.count, f'{steps.kind} step')}",
         severity=severity(share),
     )
 
@@ -124,13 +126,15 @@ def priced_by_replay(
     device: int = -1,
     most: int = -1,
     fixes: Sequence[str] = (),
+    saving: Difference | None = None,
     **rest: Any,
 ) -> Priced:
     """A finding with the prices of a fix, as a replay of the trace's own dependencies gives them.
 
     ``measured`` is what was measured of the fault, ns: it decides the severity where the price is not known, since the
     model does not explain the trace or the fix finds nothing to change. ``most`` is a bound of the saving over all that
-    was measured, ns, where the fix changes more than the fault; -1 for none.
+    was measured, ns, where the fix changes more than the fault; -1 for none. ``saving`` is that of the fix where it was
+    replayed before. What a fault costs is not asked where its fix gives back next to nothing.
     """
     replayed = analysis.replayed
     facts = dict(rest.pop("facts"))
@@ -139,23 +143,21 @@ def priced_by_replay(
     if found is None or not replayed.trust.holds:
         facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
         return Priced(Finding(**rest, facts=facts, severity=unpriced))
-    saving = difference(analysis, replayed, found.fixed, device)
-    cost = saving if found.free is found.fixed else difference(analysis, replayed, found.free, device)
-    if cost is None or saving is None:
+    saving = saving or difference(analysis, replayed, found.fixed, device)
+    if saving is None:
         return Priced(Finding(**rest, facts=facts | {"price_not_known": WAITS_FOR_ITSELF}, severity=unpriced))
     facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled
-    base = Finding(
-        **rest,
-        facts=facts,
-        cost_ns=max(cost.window_ns, 0),
-        cost_ns_per_step=-1 if cost.step_ns is None else max(cost.step_ns, 0),
-        fixes=tuple(fixes),
-    )
     if 0 <= most < saving.window_ns:
         saving = _part_of(saving, most)
-    return Priced(with_saving(analysis, base, saving, device), found.fixed, saving, device)
+    finding = with_saving(analysis, Finding(**rest, facts=facts, fixes=tuple(fixes)), saving, device)
+    if (finding.share or 0) >= MATTERS_SHARE:
+        cost = saving if found.free is found.fixed else difference(analysis, replayed, found.free, device)
+        if cost is not None:
+            per_step = -1 if finding.saving_ns_per_step < 0 or cost.step_ns is None else max(cost.step_ns, 0)
+            finding = replace(finding, cost_ns=max(cost.window_ns, 0), cost_ns_per_step=per_step)
+    return Priced(finding, found.fixed, saving, device)
 
 
 def _part_of(saving: Difference, most: int) -> Difference:
@@ -170,7 +172,7 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
     if saving.step_ns is None or not steps.median_ns:
         window = analysis.window.dur_ns if analysis.window else 0
         share = min(finding.saving_ns / window, 1.0) if window else None
-        return replace(finding, share=share, share_of="the window", severity=severity(share), cost_ns_per_step=-1)
+        return replace(finding, share=share, share_of="the window", severity=severity(share))
     per_step = max(saving.step_ns, 0)
     # Few steps that take very long: a part of the median step would be more than all of it.
     mean = per_step > steps.median_ns
@@ -179,7 +181,7 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
         finding,
         saving_ns_per_step=per_step,
         share=share,
-        share_of=f"the {'mean' if mean else 'median'} {steps.kind} step ({text.count(steps.count, 'step')})",
+        share_of=f"the {'mean' if mean else 'median'} of {text.count(steps.count, f'{steps.kind} step')}",
         severity=severity(share),
     )
 

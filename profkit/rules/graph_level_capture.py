@@ -44,7 +44,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:graphs:",
-        severity="warning",
+        severity="info",
         message=(
             f"Kernels inside {text.count(len(rows), 'CUDA graph launch', 'CUDA graph launches')} were not recorded: "
             f"{text.ns(graph_ns)} of {text.ns(busy_ns)} busy time ({share}) "

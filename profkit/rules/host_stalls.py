@@ -51,7 +51,8 @@ def check(analysis: Analysis) -> Iterator[Priced]:
 
 
 def _steps(seen: Seen) -> str:
-    return f", in {seen.steps:,} of {text.count(seen.of_steps, 'step')}" if seen.steps else ""
+    part = f" that were replayed ({seen.where})" if seen.where else ""
+    return f", in {seen.steps:,} of {text.count(seen.of_steps, 'step')}{part}" if seen.steps else ""
 
 
 def _ranges(analysis: Analysis) -> str:

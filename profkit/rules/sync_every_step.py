@@ -65,24 +65,28 @@ def check(analysis: Analysis) -> Iterator[Priced]:
     waits = waits_of_every_step(analysis)
     if waits is None:
         return
-    fixes = _fixes(analysis)
+    fixes, saving = _fixes(analysis)
     if fixes or not analysis.replayed.trust.holds:
-        yield _finding(analysis, waits, fixes)
+        yield _finding(analysis, waits, fixes, saving)
 
 
-def _fixes(analysis: Analysis) -> tuple[str, ...]:
-    """What takes these waits away: one fix where that is nearly all of it, both where either one still blocks."""
+def _fixes(analysis: Analysis) -> tuple[tuple[str, ...], Difference | None]:
+    """What takes these waits away: one fix where that is nearly all of it, both where either one still blocks.
+
+    With what that saves, if it was replayed.
+    """
     replayed = analysis.replayed
     found = tuple(fix for fix in FIXES if analysis.found(fix) is not None)
     if len(found) < 2 or not replayed.trust.holds:
-        return found
+        return found, None
     saved = {}
     for fixes in (*((fix,) for fix in found), found):
         change = found_by(analysis, fixes)
         saved[fixes] = difference(analysis, replayed, change.fixed) if change is not None else None
     alone = {fix: _of(saved[fix,]) for fix in found}
     best = max(found, key=lambda fix: alone[fix])
-    return found if _of(saved[found]) > TOGETHER * alone[best] else (best,)
+    chosen = found if _of(saved[found]) > TOGETHER * alone[best] else (best,)
+    return chosen, saved[chosen]
 
 
 def _of(saved: Difference | None) -> int:
@@ -91,7 +95,7 @@ def _of(saved: Difference | None) -> int:
     return saved.step_ns if saved.step_ns is not None else saved.window_ns
 
 
-def _finding(analysis: Analysis, waits: Waits, fixes: tuple[str, ...]) -> Priced:
+def _finding(analysis: Analysis, waits: Waits, fixes: tuple[str, ...], saving: Difference | None) -> Priced:
     trace = analysis.trace
     steps = len(np.unique(waits.step))
     syncs = int(waits.is_sync.sum())
@@ -110,6 +114,7 @@ def _finding(analysis: Analysis, waits: Waits, fixes: tuple[str, ...]) -> Priced
         found_by(analysis, fixes),
         measured=time.drained,
         fixes=fixes,
+        saving=saving,
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:steps:",
