@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profkit.analysis.work import KERNELS, Work
+from profkit.arrays import distinct
 from profkit.model import Array, Ints, Trace
 from profkit.text import kernel_family
 
@@ -44,8 +45,7 @@ class Unfused:
 
 def has_fused(trace: Trace) -> str:
     """A kernel of the trace that is fused attention by its name, "" if there is none."""
-    name = trace.array("kernels", "name")
-    used = np.unique(name[name >= 0]).tolist()
+    used = distinct(trace.array("kernels", "name")).tolist()
     return next((short for row in used if _FUSED.search((short := trace.name(row, "short"))[:_LONGEST])), "")
 
 
@@ -84,9 +84,8 @@ def find_unfused(trace: Trace, work: Work) -> Unfused:
 
 def _codes(trace: Trace) -> Array:
     """What each row of ``names`` is as a kernel; one more at the end, for no name."""
-    name = trace.array("kernels", "name")
     codes = np.full(trace.rows("names") + 1, _OTHER, np.int8)
-    for row in np.unique(name[name >= 0]).tolist():
+    for row in distinct(trace.array("kernels", "name")).tolist():
         codes[row] = _code(trace.name(row, "short")[:_LONGEST], trace.name(row)[:_LONGEST])
     return codes
 

@@ -75,8 +75,8 @@ def _finding(analysis: Analysis, device: int, rows: Ints, times: int, taken: int
         message=(
             f"Attention runs step by step: {text.count(times, 'softmax', 'softmaxes')} between two GEMMs, and no fused "
             f"attention kernel in the trace; on {analysis.device_name(device)} {text.count(len(rows), 'kernel')} "
-            f"scale, mask and normalise the scores for {text.ns(taken)}, {text.percent(taken / busy)} of its busy time of "
-            f"{text.ns(busy)} (mostly {name})"
+            f"scale, mask and normalise the scores for {text.ns(taken)}, {text.percent(taken / busy)} of its busy time "
+            f"of {text.ns(busy)} (mostly {name})"
         ),
         cause="the scores of all pairs of positions go through memory between the kernels of attention",
         advice=RULE.advice,

@@ -10,6 +10,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
 from profkit.analysis.fixes._kernels_gone import kernels_gone, ops_of
 from profkit.analysis.replay.model import Model
+from profkit.arrays import distinct
 from profkit.model import Mask, Trace
 
 _LONGEST = 2_000
@@ -33,12 +34,11 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
 
 def dequantising(trace: Trace) -> Mask:
     """Which rows of ``kernels`` dequantise and do nothing else, by their names."""
-    names = [
-        only_dequantises(short, text)
-        for short, text in zip(trace.text("names", "short"), trace.text("names", "text"), strict=True)
-    ]
     name = trace.array("kernels", "name")
-    mask: Mask = np.append(np.asarray(names, bool), False)[name]
+    does = np.zeros(trace.rows("names") + 1, bool)  # the last one is that of no name
+    for row in distinct(name).tolist():
+        does[row] = only_dequantises(trace.name(row, "short"), trace.name(row))
+    mask: Mask = does[name]
     return mask
 
 
