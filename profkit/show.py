@@ -131,7 +131,7 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
         lines.append(f"  to do: {finding.advice}")
         if finding.saving_ns > 0 and finding.facts.get("assumed"):
             lines.append(f"  assumed: {text.clip(str(finding.facts['assumed']), 400)}")
-        lines += [f"  with it: {line}" for line in _folded_lines(finding)]
+        lines += [f"  with it: {line}" for line in folded_lines(finding)]
     if result.others and not everything:
         what = text.count(len(result.others), "further finding")
         lines.append(f"{what} that would give back next to nothing, or that only say what was seen: --all")
@@ -139,7 +139,7 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
         lines.append(f"nothing found by {', '.join(result.clean)}")
     elif result.clean:
         lines.append(f"nothing found by {text.count(len(result.clean), 'rule')}")
-    not_run = _by_reason({f"{item.code} {item.title}": _reason(item) for item in result.not_run})
+    not_run = _by_reason({f"{item.code} {item.title}": why_not_run(item) for item in result.not_run})
     if everything:
         lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
     else:
@@ -150,11 +150,12 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
     return [*lines, ""]
 
 
-def _reason(item: NotRun) -> str:
+def why_not_run(item: NotRun) -> str:
+    """Why a rule could not judge, and what to record so that it can."""
     return f"{item.reason}; {item.record}" if item.record else item.reason
 
 
-def _folded_lines(finding: Finding) -> list[str]:
+def folded_lines(finding: Finding) -> list[str]:
     """What was folded into a finding, a line each kind: ``PK102 ... (alone 120 µs a step): gone with the fix``."""
     lines: dict[str, int] = {}
     for item in finding.folded:

@@ -13,6 +13,7 @@ from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.headline import capture_fault, worst_finding
 from profkit.model import CheckResult, Finding, Ints, Mask
+from profkit.rules.step_bubble import bubbles
 from profkit.schema import DEVICE_TABLES
 
 
@@ -79,5 +80,11 @@ def _paced_gaps(analysis: Analysis) -> Mask:
     return mask
 
 
+def _bubbles(analysis: Analysis) -> Mask:
+    mask = np.zeros(len(analysis.idle), bool)
+    mask[bubbles(analysis)] = True
+    return mask
+
+
 # Evidence lists the first hundred rows; these rules are about gaps all along the trace.
-_BY_RULE: dict[str, Callable[[Analysis], Mask]] = {"PK101": long_gaps, "PK201": _paced_gaps}
+_BY_RULE: dict[str, Callable[[Analysis], Mask]] = {"PK101": long_gaps, "PK102": _bubbles, "PK201": _paced_gaps}

@@ -1,4 +1,4 @@
-"""Findings by saving: price, what happened, why, what to do, and where to look."""
+"""Findings by saving: price, what happened, why, what to do, and where to look; then what matters less, a line each."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from profkit.report import ReportInput, Section
 from profkit.reports import words
 from profkit.reports.markup import bullets, details, join, pairs, table
 from profkit.reports.sections.headline import price
+from profkit.show import folded_lines
 
-_MOST_WHOLE = 8
 _MOST_LISTED = 40
 _WIDTH = 600
 _IDS = 6
 
 
 def render(report: ReportInput) -> Markup:
-    findings = report.result.findings
-    if not findings:
-        ran = len(report.result.clean)
+    result = report.result
+    if not result.findings and not result.others:
+        ran = len(result.clean)
         if not ran:
             return Markup("<p>No rule could judge this trace: see the rules below for the reasons.</p>")
         return Markup("<p>The {} that could judge this trace found nothing.</p>").format(text.count(ran, "rule"))
-    whole = join(_finding(report, finding) for finding in findings[:_MOST_WHOLE])
-    return join((whole, _listed(findings[_MOST_WHOLE:])))
+    whole = join(_finding(report, finding) for finding in result.findings)
+    return join((whole or Markup("<p>Nothing found that matters.</p>"), _listed(result.others)))
 
 
 def _finding(report: ReportInput, finding: Finding) -> Markup:
@@ -35,7 +35,7 @@ def _finding(report: ReportInput, finding: Finding) -> Markup:
     return Markup(
         '<article class="finding {}"><h3>{} {} <span class="badge {}">{}</span></h3>'
         '<p class="price">A fix saves {}{}</p><p>{}</p>'
-        '<p><b class="k">Cause:</b> {}</p><p><b class="k">To do:</b> {}</p>{}</article>\n'
+        '<p><b class="k">Cause:</b> {}</p><p><b class="k">To do:</b> {}</p>{}{}</article>\n'
     ).format(
         finding.severity,
         finding.code,
@@ -47,6 +47,7 @@ def _finding(report: ReportInput, finding: Finding) -> Markup:
         text.clip(finding.message, _WIDTH),
         text.clip(finding.cause, _WIDTH),
         text.clip(finding.advice, _WIDTH),
+        _folded(finding),
         details("Facts and evidence", join((facts, evidence))),
     )
 
@@ -70,17 +71,23 @@ def describe_evidence(report: ReportInput, evidence: Evidence) -> str:
     return "; ".join(parts)
 
 
+def _folded(finding: Finding) -> Markup:
+    """The findings that are no fault of their own."""
+    lines = folded_lines(finding)
+    return Markup('<p><b class="k">With it:</b></p>{}').format(bullets(lines)) if lines else Markup("")
+
+
 def _listed(findings: tuple[Finding, ...]) -> Markup:
-    """The small ones, a line each."""
+    """Those that would give back next to nothing, or only say what was seen, a line each."""
     if not findings:
         return Markup("")
     rows = [
-        (f"{f.code} {f.title}", text.clip(f.message, 200), text.ns(f.saving_ns), text.percent(f.share))
+        (f"{f.code} {f.title}", text.clip(f.message, _WIDTH), text.ns(f.saving_ns), text.percent(f.share))
         for f in findings[:_MOST_LISTED]
     ]
     gone = len(findings) - len(rows)
     foot = f"{text.count(gone, 'further finding')} not listed" if gone else ""
-    return table(("finding", "what", "saves", "share"), rows, left=2, foot=foot)
+    return table(("further finding", "what", "saves", "share"), rows, left=2, foot=foot)
 
 
 SECTION = Section(title="Findings", order=20, render=render)

@@ -8,13 +8,14 @@ from profkit import text
 from profkit.report import ReportInput, Section
 from profkit.reports.markup import join, table
 from profkit.rules import all_rules
+from profkit.show import why_not_run
 
 
 def render(report: ReportInput) -> Markup | None:
     result = report.result
     parts = []
     if result.not_run:
-        rows = [(f"{item.code} {item.title}", text.clip(item.reason, 300)) for item in result.not_run]
+        rows = [(f"{item.code} {item.title}", text.clip(why_not_run(item), 400)) for item in result.not_run]
         parts.append(table(("not evaluated", "because"), rows, left=2))
     if result.clean:
         titles = {code: rule.title for code, rule in all_rules().items()}
