@@ -208,3 +208,18 @@ def test_even_ranks(price_of: Any) -> None:
     assert found.facts == {"collectives": 6, "late": 6}
     # 40,000 in all but the first step: what was before the first collective is not known.
     assert found.cost == found.saving == (5 * 40_000, 40_000)
+
+
+def test_overlapped_host_work(price_of: Any, steps_of: Any) -> None:
+    """Steps of 100,000: a launch, a wait until 6,000 behind its kernel, 35,000 on the host."""
+
+    def step(t: int) -> list[Row | list[Row]]:
+        return [launch("k", at=t, start=t + 9_000, dur=50_000), call(t + 10_000, 55_000, "cudaStreamSynchronize")]
+
+    found = price_of("overlapped-host-work", *steps_of(5, 100_000, step))
+    # In the gap behind each kernel but the last one the host does 35,000 of its own between wait and launch.
+    assert found.count == 4
+    assert found.facts == {"host_work_ns": 4 * 35_000}
+    assert found.cost == found.saving == (4 * 35_000, 35_000)
+    # A gap that holds nothing but launching is meant by cuda-graphs.
+    assert price_of("overlapped-host-work", *steps_of(5, 150_000, _launches(10, pause=25_000))) is None

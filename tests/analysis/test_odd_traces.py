@@ -17,7 +17,7 @@ from profkit.testing import Row, build_trace, call, copy, kernel, launch, span
 
 
 def _found(result: profkit.CheckResult, code: str) -> list[profkit.Finding]:
-    return [finding for finding in result.findings if finding.code == code]
+    return [finding for finding in (*result.findings, *result.others) if finding.code == code]
 
 
 def _rank(pid: int, device: int) -> list[Row]:
@@ -34,12 +34,14 @@ def _rank(pid: int, device: int) -> list[Row]:
 
 def test_more_ranks_do_not_dilute_a_finding() -> None:
     alone = _found(profkit.check(build_trace(*_rank(100, 0))), "PK201")[0]
-    together = _found(profkit.check(build_trace(*(_rank(100 + r, r) for r in range(4)))), "PK201")
-    assert len(together) == 4
-    for finding in together:
-        assert finding.saving_ns_per_step == alone.saving_ns_per_step
-        assert finding.facts["launches_per_step"] == 49
-        assert finding.share == alone.share
+    (together,) = _found(profkit.check(build_trace(*(_rank(100 + r, r) for r in range(4)))), "PK201")
+    assert together.saving_ns_per_step == alone.saving_ns_per_step
+    assert together.facts["launches_per_step"] == 49
+    assert together.share == alone.share
+    # Once in the list, with the others folded.
+    assert together.facts["places"] == 4
+    assert "likewise on GPU 1, GPU 2, GPU 3" in together.message
+    assert [f.saving_ns_per_step for f in together.folded if f.code == "PK201"] == [alone.saving_ns_per_step] * 3
 
 
 def test_a_price_per_step_never_exceeds_the_step() -> None:
@@ -49,9 +51,10 @@ def test_a_price_per_step_never_exceeds_the_step() -> None:
         rows += [span("decode", t, 900_000), *launch("k", at=t + 1_000, start=t + 6_000, dur=884_000)]
     # Ten seconds later something that belongs to no step.
     rows += launch("k", at=10_010_000_000, start=10_010_006_000, dur=10_000)
-    for finding in profkit.check(build_trace(*rows)).findings:
+    result = profkit.check(build_trace(*rows))
+    for finding in (*result.findings, *result.others):
         assert finding.share is None or 0 <= finding.share <= 1
-        assert finding.saving_ns <= finding.cost_ns
+        assert finding.cost_ns < 0 or finding.saving_ns <= finding.cost_ns
 
 
 def test_one_very_long_step_is_priced_against_the_mean() -> None:
@@ -59,10 +62,12 @@ def test_one_very_long_step_is_priced_against_the_mean() -> None:
     for i in range(10):
         rows += [span("decode", t, 900_000), *launch("k", at=t + 1_000, start=t + 6_000, dur=500_000)]
         t += 1_000_000 if i != 4 else 1_000_000_000
-    finding = _found(profkit.check(build_trace(*rows)), "PK101")[0]
+    finding = profkit.check(build_trace(*rows)).findings[0]
+    assert finding.code == "PK212"
     assert finding.share is not None
     assert finding.share <= 1
     assert "the mean of" in finding.share_of
+    assert "PK101" in {folded.code for folded in finding.folded}
 
 
 def test_waits_are_not_priced_where_gpu_rows_have_no_owner() -> None:

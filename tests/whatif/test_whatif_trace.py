@@ -12,6 +12,7 @@ from profkit.analysis.replay import Model, build_model, replay
 from profkit.analysis.replay.requests import moved_requests
 from profkit.analysis.replay.retime import retimed
 from profkit.analysis.requests import Requests
+from profkit.cli import main
 from profkit.ingest import open_trace
 from profkit.model import Trace
 from profkit.samples import launch_bound_decode
@@ -130,8 +131,11 @@ def test_without_waits_tokens_come_with_the_work_of_the_device() -> None:
     assert after.ttft[0] == 92_000
 
 
-def test_a_server_whose_waits_were_removed_answers_no_later(simulated: dict[str, Path]) -> None:
-    analysis, model, changed = _fixed(open_trace(simulated["continuous_batching"]), "read-later")
+def test_a_server_whose_waits_were_removed_answers_no_later(tmp_path: Path) -> None:
+    path = tmp_path / "server.sqlite"
+    command = ["simulate", "--scenario", "continuous_batching", "--fault", "readback_sync", "--seed", "3"]
+    assert main([*command, "-o", str(path)]) == 0
+    analysis, model, changed = _fixed(open_trace(path), "read-later")
     before, after = analysis.requests, moved_requests(analysis, model, replay(changed))
     assert len(before) > 5
     assert (after.first_token <= before.first_token).all()
