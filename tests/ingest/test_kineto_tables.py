@@ -101,6 +101,10 @@ def test_allocations_of_devices(tmp_path: Path) -> None:
     # Device 2 ran nothing: ROCm's numbers of devices differ between allocations and kernels.
     assert trace.array("allocs", "device").tolist() == [0, 0, -1]
     assert trace.rows("devices") == 1
+    # What the allocator held in all, where its event says so: a counter of the device.
+    assert trace.text("counter_names", "name") == ["Total Allocated"]
+    assert trace.array("counters", "value").tolist() == [1.0, 1.0]
+    assert trace.array("counters", "time_ns").tolist() == trace.array("allocs", "start_ns").tolist()[:2]
 
 
 def test_collectives_of_kernels_carry_what_is_moved_and_their_operator(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from profkit.ingest.kineto.records import Meta
 from profkit.model import Ints
 from profkit.schema import TRACK_KINDS
 
-_STREAM, _THREAD = TRACK_KINDS.index("stream"), TRACK_KINDS.index("thread")
+_COUNTER, _STREAM, _THREAD = (TRACK_KINDS.index(kind) for kind in ("counter", "stream", "thread"))
 _RANK_IN_LABEL = re.compile(r"\brank[\s_:#-]*(\d{1,6})\b", re.IGNORECASE)
 _DEVICE_IN_LABEL = re.compile(r"\b(?:gpu|device|cuda)[\s_:#-]*(\d{1,6})\b", re.IGNORECASE)
 
@@ -123,6 +123,12 @@ class Lanes:
 
     def device(self, ordinal: int) -> int:
         return self._builder.dimension("devices", ordinal, host=self._host)
+
+    def counter_track(self, device: int) -> int:
+        """Row of tracks for the counters of a row of devices."""
+        return self._builder.dimension(
+            "tracks", ("counter", device), kind=_COUNTER, host=self._host, device=device, label="device memory"
+        )
 
     def _thread(self, pid: int | str, tid: int | str) -> int:
         found = number(tid)

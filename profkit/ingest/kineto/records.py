@@ -63,11 +63,14 @@ class MetaArgs(msgspec.Struct, gc=False, frozen=True):
 
 class MemoryArgs(msgspec.Struct, gc=False, frozen=True, rename={
     "address": "Addr", "bytes": "Bytes", "device": "Device Id", "device_type": "Device Type",
+    "allocated": "Total Allocated", "reserved": "Total Reserved",
 }):  # fmt: skip
     address: int = -1
     bytes: int = 0
     device: int = -1
     device_type: int = 0
+    allocated: int = -1
+    reserved: int = -1
 
 
 NO_ARGS, NO_META, NO_MEMORY = Args(), MetaArgs(), MemoryArgs()

@@ -255,6 +255,30 @@ def add_allocs(builder: Builder, lanes: Lanes, events: list[Instant]) -> None:
         bytes=np.abs(size),
         operation=["alloc" if value >= 0 else "free" for value in size.tolist()],
     )
+    _add_memory_counters(builder, lanes, events)
+
+
+def _add_memory_counters(builder: Builder, lanes: Lanes, events: list[Instant]) -> None:
+    """What the caching allocator held in all at each of its events, where the trace says so."""
+    device = mapped([e.args.device for e in events], lanes.known_device)
+    tracks = {row: lanes.counter_track(row) for row in np.unique(device[device >= 0]).tolist()}
+    time = to_ns([e.ts for e in events])
+    for name, value in (
+        ("Total Allocated", _integers((e.args.allocated for e in events), len(events))),
+        ("Total Reserved", _integers((e.args.reserved for e in events), len(events))),
+    ):
+        known = np.flatnonzero((value >= 0) & (device >= 0))
+        if len(known):
+            counter = builder.dimension(
+                "counter_names", name, name=name, unit="bytes", scope="device", source="PyTorch memory profiler"
+            )
+            builder.add(
+                "counters",
+                counter=np.full(len(known), counter),
+                track=np.asarray([tracks[row] for row in device[known].tolist()]),
+                time_ns=time[known],
+                value=value[known].astype(np.float64),
+            )
 
 
 def _stages(builder: Builder, name: Ints, kind: str) -> tuple[Array, Ints, Array]:
