@@ -16,6 +16,8 @@ from profkit.model import Finding, Window
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
 _IDLE = "PK101"
+_HEALTHY_SHARE = 0.9
+_FEWEST_ROWS = 100
 _HARDLY_ANY = 0.01
 """Share of the capture that the GPU window must fill for "busy" to say something about the program."""
 
@@ -37,9 +39,9 @@ def write_headline(analysis: Analysis, verdict: Verdict) -> str:
     doubts = [f.code for f in findings if f.severity != "info" and f.saving_ns < 0]
     silent = f" {text.count(len(verdict.not_run), 'rule')} could not judge this capture." if verdict.not_run else ""
     seen = f"nothing found that would give back 2 % of {_denominator(analysis)}"
-    if doubts or not verdict.clean:
+    if doubts or not verdict.clean or not _is_busy(analysis):
         said = f" {', '.join(dict.fromkeys(doubts))} {'make' if len(doubts) > 1 else 'makes'} that doubtful."
-        return f"{prefix}{seen.capitalize()}: {_busy(analysis)}.{note}{said if doubts else ''}{silent}"
+        return f"{prefix}{seen.capitalize()}: {_busy(analysis)}{_mostly_idle(analysis)}.{note}{said if doubts else ''}{silent}"
     return f"{prefix}Healthy: {seen}; {_busy(analysis)}{_step(analysis)}.{note}{silent}"
 
 
@@ -49,13 +51,18 @@ def capture_fault(findings: Sequence[Finding]) -> Finding | None:
 
 
 def worst_finding(findings: Sequence[Finding]) -> Finding | None:
-    """What the headline is about: idle time that nothing explains where there is much, else the largest saving."""
-    priced = [f for f in findings if f.severity in ("critical", "warning") and f.saving_ns > 0]
+    """What the headline is about: the first one that matters, or idle time that nothing explains where there is more."""
+    serious = [f for f in findings if f.severity in ("critical", "warning") and (f.saving_ns > 0 or _is_unpriced(f))]
     unexplained = [f for f in findings if f.code == _IDLE and f.saving_ns < 0 and f.severity == "warning"]
     for finding in sorted(unexplained, key=lambda f: -f.cost_ns):
-        if not priced or finding.cost_ns > priced[0].saving_ns:
+        if not serious or finding.cost_ns > serious[0].saving_ns:
             return finding
-    return priced[0] if priced else None
+    return serious[0] if serious else None
+
+
+def _is_unpriced(finding: Finding) -> bool:
+    """A fault of the run whose price is not known: what is said of the capture alone bounds no step."""
+    return finding.saving_ns < 0 and "price_not_known" in finding.facts
 
 
 def _bound(finding: Finding) -> str:
@@ -69,6 +76,21 @@ def _bound(finding: Finding) -> str:
         f"{finding.title}: {finding.cause}; up to {price} ({text.percent(finding.share)} of {finding.share_of}) "
         f"can be won: {advice[:1].lower()}{advice[1:]}."
     )
+
+
+def _is_busy(analysis: Analysis) -> bool:
+    """Whether there is enough GPU work, with little enough idle time, to call a trace healthy."""
+    shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
+    return len(analysis.work) >= _FEWEST_ROWS and bool(shares) and min(shares) >= _HEALTHY_SHARE
+
+
+def _mostly_idle(analysis: Analysis) -> str:
+    """What most of the idle time was due to, where there is much."""
+    idle = {cause: ns for cause, ns in analysis.idle.by_cause().items() if ns}
+    if _is_busy(analysis) or not idle:
+        return ""
+    cause = max(idle, key=lambda name: (idle[name], name))
+    return f", idle mostly by {cause} ({text.ns(idle[cause])} of {text.ns(sum(idle.values()))})"
 
 
 def _step(analysis: Analysis) -> str:

@@ -12,6 +12,7 @@ from profkit.rules import Rule, all_rules
 from profkit.rules._price import MATTERS_SHARE, WARNING_SHARE, Priced, chained, with_saving
 
 MOST_FINDINGS = 6
+_MEASURED_IS_MORE = 2
 LEFT_SHARE = 0.25
 """A finding of which another one's fix leaves less than this part is folded into that one."""
 
@@ -69,10 +70,15 @@ def judged(rule: Rule, analysis: Analysis) -> list[Priced]:
 
 
 def _rank(item: Priced) -> tuple[float, ...]:
-    """The largest saving first, as a part of what it is compared with; findings without one by severity, then cost."""
+    """The largest saving first, as a part of what it is compared with; findings without one by severity.
+
+    What was measured of a fault without a price bounds it roughly: it comes first where it is more than twice as much.
+    """
     finding = item.finding
     serious = {"critical": 0, "warning": 1, "info": 2}[finding.severity]
     share = finding.share if finding.share is not None and finding.saving_ns > 0 else 0.0
+    if finding.saving_ns < 0 and finding.severity != "info":
+        share = item.measured_share / _MEASURED_IS_MORE
     return (-share, serious, -finding.cost_ns)
 
 
@@ -133,6 +139,8 @@ def _is_part_of(analysis: Analysis, item: Priced, larger: Priced) -> bool:
         return False
     if item.finding.code == larger.finding.code:
         return False
+    if item.finding.fixes == larger.finding.fixes:
+        return True
     left = _on_top(analysis, [larger], item)
     return left is not None and _difference_of(left, item.finding) < LEFT_SHARE * _of(item.finding)
 

@@ -97,6 +97,7 @@ def check_text(result: CheckResult, width: int = 0, everything: bool = False) ->
         *_range_lines(summary),
         *_copy_lines(summary),
         *_call_lines(summary),
+        *_communication_lines(summary, everything),
         *_collective_lines(summary),
         *_idle_lines(summary),
     ]
@@ -124,13 +125,16 @@ def _wrap(lines: Sequence[str], width: int) -> list[str]:
 
 def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
     lines = []
+    said: set[str] = set()
     for finding in (*result.findings, *(result.others if everything else ())):
         lines.append(f"{finding.code} {finding.title} [{finding.severity}]{_price(finding)}")
         if finding.message not in result.headline:
             lines.append(f"  {text.clip(finding.message, 1_000)}")
         lines.append(f"  to do: {finding.advice}")
-        if finding.saving_ns > 0 and finding.facts.get("assumed"):
-            lines.append(f"  assumed: {text.clip(str(finding.facts['assumed']), 400)}")
+        assumed = [part for part in str(finding.facts.get("assumed", "")).split("; ") if part and part not in said]
+        if finding.saving_ns > 0 and assumed:
+            lines.append(f"  assumed: {text.clip('; '.join(assumed), 400)}")
+            said.update(assumed)
         lines += [f"  with it: {line}" for line in folded_lines(finding)]
     if result.others and not everything:
         what = text.count(len(result.others), "further finding")
@@ -139,14 +143,13 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
         lines.append(f"nothing found by {', '.join(result.clean)}")
     elif result.clean:
         lines.append(f"nothing found by {text.count(len(result.clean), 'rule')}")
-    not_run = _by_reason({f"{item.code} {item.title}": why_not_run(item) for item in result.not_run})
     if everything:
+        not_run = _by_reason({f"{item.code} {item.title}": why_not_run(item) for item in result.not_run})
         lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]
-    else:
-        lines += [
-            f"not evaluated: {', '.join(rule.split(' ')[0] for rule in rules)}: {reason}"
-            for reason, rules in not_run.items()
-        ]
+    elif result.not_run:
+        short = _by_reason({item.code: item.reason for item in result.not_run})
+        lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in short.items()]
+        lines.append("what to record so that they can be: --all")
     return [*lines, ""]
 
 
@@ -212,6 +215,9 @@ def _imbalance_lines(summary: Mapping[str, Any]) -> list[str]:
     return [*lines, f"imbalance: {names} of the window"] if idle else lines
 
 
+_TOKENS_NEEDED = {"ttft": "with a token", "tpot": "of two tokens or more"}
+
+
 def _step_lines(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     if summary["steps"]:
@@ -230,6 +236,9 @@ def _step_lines(summary: Mapping[str, Any]) -> list[str]:
         if spread := summary[f"{name}_ns"]:
             values = ", ".join(f"p{p} {text.ns(spread[f'p{p}'])}" for p in (50, 90, 99))
             lines.append(f"{name.upper()} {values} (n={spread['n']})")
+        elif summary["requests"]:
+            lines.append(f"{name.upper()} n/a: no complete request {_TOKENS_NEEDED[name]}")
+    lines += summary["request_remarks"]
     return [*lines, ""] if lines else []
 
 
@@ -275,7 +284,16 @@ def _copy_lines(summary: Mapping[str, Any]) -> list[str]:
          text.size(c["bytes"]), text.ns(c["sum_ns"]), text.rate(c["bytes"], c["sum_ns"])]
         for c in summary["copies"]
     ]  # fmt: skip
-    return [*columns(["copies", "count", "bytes", "sum", "rate"], rows), ""] if rows else []
+    peers = [
+        f"from {_gpu(c['src_number'])} to {_gpu(c['dst_number'])}: {text.count(c['count'], 'copy', 'copies')}, "
+        f"{text.size(c['bytes'])} in {text.ns(c['sum_ns'])}, {text.rate(c['bytes'], c['sum_ns'])}"
+        for c in summary["peer_copies"]
+    ]
+    return [*columns(["copies", "count", "bytes", "sum", "rate"], rows), *peers, ""] if rows else []
+
+
+def _gpu(number: int | None) -> str:
+    return f"GPU {number}" if number is not None else "an unknown GPU"
 
 
 def _call_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -293,6 +311,23 @@ def _call_lines(summary: Mapping[str, Any]) -> list[str]:
     if wait := launches["queue_wait_ns"]:
         lines.append(f"queue wait (call's end to kernel start): p50 {text.ns(wait['p50'])}, p99 {text.ns(wait['p99'])}")
     return [*lines, ""] if lines else []
+
+
+def _communication_lines(summary: Mapping[str, Any], everything: bool) -> list[str]:
+    """How long kernels of collectives ran, beside what, and their calls on the host apart from that."""
+    found = summary["communication"]
+    if found is None:
+        return []
+    if not found["kernels"]:
+        return ["no communication kernels: overlap n/a", ""] if everything else []
+    parts = {"NCCL": found["nccl_ns"], "custom all-reduce": found["custom_ns"]}
+    sums = " and ".join(f"{what} {text.ns(value)}" for what, value in parts.items() if value) or text.ns(0)
+    beside = f"other kernels beside {text.percent(found['overlap_share'])} of their {text.ns(found['busy_ns'])}"
+    lines = [f"{text.count(found['kernels'], 'communication kernel')}: {sums}, {beside}"]
+    if found["host_calls"]:
+        calls = text.count(found["host_calls"], "range")
+        lines.append(f"their calls on the host: {calls}, {text.ns(found['host_ns'])}, no part of that")
+    return [*lines, ""]
 
 
 def _collective_lines(summary: Mapping[str, Any]) -> list[str]:

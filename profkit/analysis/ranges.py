@@ -14,6 +14,7 @@ from profkit.schema import SPAN_KINDS
 from profkit.stages import parse_name
 
 _NAMED = [SPAN_KINDS.index(kind) for kind in ("push_pop", "annotation")]
+_OPS = SPAN_KINDS.index("op")
 
 
 def idle_by_range(analysis: Analysis, gaps: Ints) -> list[tuple[str, int]]:
@@ -29,8 +30,7 @@ def idle_by_range(analysis: Analysis, gaps: Ints) -> list[tuple[str, int]]:
     for track in np.unique(thread).tolist():
         mine = gaps[thread == track]
         covered = union(idle.start[mine], idle.end[mine])
-        kind_fits = np.isin(trace.array("spans", "kind"), _NAMED)
-        ranges = nested_ranges(trace, np.flatnonzero(kind_fits & (trace.array("spans", "track") == track)))
+        ranges = _ranges_of_program(trace, track)
         for name, value in _by_name(trace, ranges, covered):
             totals[name] = totals.get(name, 0) + value
     return sorted(totals.items(), key=lambda item: (-item[1], item[0]))
@@ -43,12 +43,22 @@ def range_of_most(analysis: Analysis, track: Array, start: Ints, end: Ints) -> s
     for one in np.unique(track).tolist():
         mine = track == one
         covered = union(start[mine], end[mine])
-        kind_fits = np.isin(trace.array("spans", "kind"), _NAMED)
-        ranges = nested_ranges(trace, np.flatnonzero(kind_fits & (trace.array("spans", "track") == one)))
+        ranges = _ranges_of_program(trace, one)
         for name, value in _by_name(trace, ranges, covered):
             totals[name] = totals.get(name, 0) + value
     name = max(totals, key=lambda name: (totals[name], name), default="")
     return name if name and 2 * totals[name] > int((end - start).sum()) else ""
+
+
+def _ranges_of_program(trace: Trace, track: int) -> Ranges:
+    """What the program marked on a thread: ranges and annotations, which old PyTorch recorded as operators with a #."""
+    kind, name = trace.array("spans", "kind"), trace.array("spans", "name")
+    fits = np.isin(kind, _NAMED)
+    operators = np.flatnonzero(kind == _OPS)
+    if len(operators):
+        is_annotation = np.append(trace.name_rows(lambda text: "#" in text and "::" not in text), False)
+        fits[operators] = is_annotation[name[operators]]
+    return nested_ranges(trace, np.flatnonzero(fits & (trace.array("spans", "track") == track)))
 
 
 def _by_name(trace: Trace, ranges: Ranges, covered: Intervals) -> Iterator[tuple[str, int]]:

@@ -80,6 +80,12 @@ def needs_steps(analysis: Analysis) -> str:
     return "no steps in this trace: put profkit.stage('prefill') and profkit.stage('decode') around them"
 
 
+def needs_many_steps(analysis: Analysis, fewest: int) -> str:
+    """Why there are too few steps, "" if there are enough."""
+    found = len(analysis.steps)
+    return "" if found >= fewest else f"{found} of the {fewest} steps that tell what is usual"
+
+
 def needs_all(*needs: Callable[[Analysis], str]) -> Callable[[Analysis], str]:
     """The first reason that one of ``needs`` gives."""
     return lambda analysis: next((reason for need in needs if (reason := need(analysis))), "")

@@ -72,12 +72,16 @@ def priced(
 
 @dataclass(frozen=True)
 class Priced:
-    """A finding and, where a replay priced it, the change of the model that is its fix, for ``device`` (-1: all)."""
+    """A finding and, where a replay priced it, the change of the model that is its fix, for ``device`` (-1: all).
+
+    ``measured_share`` is what was measured of a fault without a price, as a part of the window.
+    """
 
     finding: Finding
     fixed: Change | None = None
     saved: Difference | None = None
     device: int = -1
+    measured_share: float = 0.0
 
 
 def priced_by_fixes(
@@ -138,14 +142,15 @@ def priced_by_replay(
     """
     replayed = analysis.replayed
     facts = dict(rest.pop("facts"))
-    large = measured >= CRITICAL_SHARE * (analysis.window.dur_ns if analysis.window else 0)
-    unpriced = "warning" if large else "info"
+    part = min(measured / analysis.window.dur_ns, 1.0) if analysis.window and analysis.window.dur_ns else 0.0
+    unpriced = "warning" if part >= CRITICAL_SHARE else "info"
     if found is None or not replayed.trust.holds:
         facts["price_not_known"] = replayed.trust.why_not or "the replay has nothing to change"
-        return Priced(Finding(**rest, facts=facts, severity=unpriced))
+        return Priced(Finding(**rest, facts=facts, severity=unpriced), measured_share=part)
     saving = saving or difference(analysis, replayed, found.fixed, device)
     if saving is None:
-        return Priced(Finding(**rest, facts=facts | {"price_not_known": WAITS_FOR_ITSELF}, severity=unpriced))
+        facts["price_not_known"] = WAITS_FOR_ITSELF
+        return Priced(Finding(**rest, facts=facts, severity=unpriced), measured_share=part)
     facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled

@@ -30,10 +30,12 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.ranges import range_of_most
 from profkit.model import Trace
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work, needs_steps
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work, needs_many_steps, needs_steps
 from profkit.rules._by_fix import Seen, by_fix
 from profkit.rules._price import Priced
 from profkit.testing import Row, build_trace, launch, span
+
+_FEWEST_STEPS = 5
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
@@ -66,6 +68,10 @@ def _ranges(analysis: Analysis) -> str:
     return f"; in range {text.clip(name, 60)}" if name else ""
 
 
+def _several(analysis: Analysis) -> str:
+    return needs_many_steps(analysis, _FEWEST_STEPS)
+
+
 def _with_pauses(pause: int) -> Trace:
     rows: list[Row | list[Row]] = []
     t = 0
@@ -91,7 +97,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK212",
     title="Launching thread stalls now and then",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work, needs_steps),
+    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work, needs_steps, _several),
     check=check,
     advice="Keep what pauses the launching thread out of the loop, first of all the garbage collector (gc.freeze).",
     fires=fires,

@@ -94,6 +94,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         ),
         "cause": (
             f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}"
+            f"{_mostly_in(analysis, rows, cost)}"
             if explained
             else "not in this capture: calls were not recorded, or the GPU was held by work that was not"
         ),
@@ -137,6 +138,14 @@ def _meanwhile(
         if name not in STAGES and value >= SMALLEST_RANGE_SHARE * sum(causes.values())
     ]
     return f"meanwhile the host was in: {during}" + (f"; in range {', '.join(inside[:2])}" if inside else "")
+
+
+def _mostly_in(analysis: Analysis, rows: Ints, total: int) -> str:
+    """The range that holds more than half of these gaps, where there is one that is no step: ``, in load_batch``."""
+    for name, value in idle_by_range(analysis, rows)[:1]:
+        if 2 * value > total and "ProfilerStep#" not in name and name not in STAGES:
+            return f", in {text.clip(name, 60)}"
+    return ""
 
 
 def fires() -> Trace:

@@ -2,26 +2,28 @@
 
 What it finds
     Steps in which the host waits for the GPU, step after step: ``.item()``, ``.cpu()``, ``.tolist()``, a copy into
-    pageable memory, cudaStreamSynchronize. Fires where at least four of five steps hold such a wait.
+    pageable memory, cudaStreamSynchronize. Fires where at least four of five steps hold such a wait, of three steps
+    or more.
 
 Why it costs time
-    While it waits the host cannot prepare the next step. When the GPU is done it has nothing queued, and stands still
-    until the host has woken up, done its own work and launched again.
+    While it waits the host cannot prepare the next step. When the GPU is done it has nothing queued, and stands
+    still until the host has woken up, done its own work and launched again.
 
 How the cost is computed
     Both prices are the recorded window minus a replay of the trace's own dependencies. cost: the waits and the
-    read-backs that they are for take no time. saving: read-backs are made from pinned memory and looked at a step later
-    (the host still runs no more than a step ahead), other synchronisations are gone. Beside it the facts say how long
-    the host waited, and what of that the GPUs stood still with nothing submitted: removing the wait alone, without the
-    host's own work behind it, cannot give back more than that.
+    read-backs that they are for take no time. saving: read-backs are made from pinned memory and looked at a step
+    later (the host still runs no more than a step ahead), other synchronisations are gone. Beside it the facts say
+    how long the host waited, and what of that the GPUs stood still with nothing submitted: removing the wait alone,
+    without the host's own work behind it, cannot give back more than that.
 
 What to do
-    Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and look
-    at it one step later; check stop conditions every few steps; avoid boolean indexing and nonzero in the step.
+    Keep the token on the GPU and feed it to the next step; copy it into a pinned buffer with non_blocking=True and
+    look at it one step later; check stop conditions every few steps; avoid boolean indexing and nonzero in the
+    step.
 
 When it is wrong
-    Where the GPU is busy during the whole wait and the host has nothing else to do, the wait is harmless: the saving
-    says so.
+    Where the GPU is busy during the whole wait and the host has nothing else to do, the wait is harmless: the
+    saving says so.
 """
 
 from __future__ import annotations
@@ -36,11 +38,13 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.replay.price import Difference, difference
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Ints, Trace, Window, evidence
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_owned_work, needs_steps
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_many_steps, needs_owned_work, needs_steps
 from profkit.rules._price import Priced, found_by, priced_by_replay
 from profkit.testing import build_trace, call, launch, span
 
 MOST_STEPS = 0.8
+FEWEST_STEPS = 3
+"""What one or two steps hold may be the end of the capture."""
 FIXES = ("read-later", "no-step-sync")
 """Read-backs looked at a step later; other synchronisations gone."""
 TOGETHER = 1.25
@@ -53,6 +57,8 @@ def waits_of_every_step(analysis: Analysis) -> Waits | None:
         return None
     waits = find_waits(analysis)
     kind = analysis.steps.main_kind()
+    if len(analysis.steps) < FEWEST_STEPS:
+        return None
     counted = np.flatnonzero(analysis.steps.complete & ((analysis.steps.kind == kind) if kind is not None else True))
     inside = waits.step >= 0
     with_wait = np.isin(counted, waits.step[inside]).sum()
@@ -191,6 +197,10 @@ def _half_up_2(value: int, by: int) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
+def _several(analysis: Analysis) -> str:
+    return needs_many_steps(analysis, FEWEST_STEPS)
+
+
 def _rows(sync: str) -> Trace:
     rows = []
     for i in range(5):
@@ -214,7 +224,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK303",
     title="Host synchronisation every step",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_owned_work, needs_steps),
+    unmet=needs_all(needs_gpu_rows, needs_calls, needs_owned_work, needs_steps, _several),
     check=check,
     advice="Keep the sampled token on the GPU; read it back through pinned memory one step later, or every few steps.",
     fires=fires,
