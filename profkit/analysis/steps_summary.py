@@ -9,6 +9,7 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
+from profkit.analysis.slow_steps import slow_step_lines, slow_steps
 from profkit.analysis.spans import gpu_time_by_group
 from profkit.analysis.steps import SOURCES
 from profkit.analysis.steps_steady import TOLERANCE
@@ -57,15 +58,17 @@ def _gpu_ns(analysis: Analysis) -> Any:
 
 
 def step_facts(analysis: Analysis) -> dict[str, Any]:
-    """Where steps come from, which were left out and why, from where on they are steady, and that in words."""
+    """Where steps come from, which were left out and why, which took long, and that in words."""
     steps = analysis.steps
     found = bool(len(steps))
+    slow = slow_steps(analysis) if found else None
     return {
         "step_source": steps.source or None,
         "step_rank": _lowest_rank(analysis),
         "steps_excluded": _excluded(analysis) if found else None,
         "steady": _steady(analysis),
-        "step_remarks": _remarks(analysis) if found else [],
+        "slow_steps": slow,
+        "step_remarks": [*_remarks(analysis), *slow_step_lines(slow)] if found else [],
     }
 
 

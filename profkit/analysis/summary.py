@@ -8,10 +8,12 @@ import numpy as np
 
 from profkit.analysis.calls import CALL_KINDS, GRAPH_LAUNCH
 from profkit.analysis.collectives import collective_facts
+from profkit.analysis.communication import communication_facts
 from profkit.analysis.context import Analysis
 from profkit.analysis.idle_table import idle_by_stage, idle_by_step
 from profkit.analysis.intervals import percentiles
 from profkit.analysis.range_work import kernel_launches, range_kernels
+from profkit.analysis.request_facts import cancelled, request_facts, request_lines
 from profkit.analysis.requests import Requests
 from profkit.analysis.steps_summary import step_facts, step_rows
 from profkit.analysis.trust import doubts
@@ -20,6 +22,7 @@ from profkit.schema import COPY_KINDS, EVENT_TABLES, FLAG_OPEN_END, MEMORY_KINDS
 
 PERCENTS = (50, 90, 99)
 _MOST_ROWS = 50
+_P2P = COPY_KINDS.index("p2p")
 
 
 def trace_facts(analysis: Analysis) -> dict[str, Any]:
@@ -48,6 +51,7 @@ def _reason(trace: Trace, table: str) -> str:
 def summarize(analysis: Analysis) -> dict[str, Any]:
     """All numbers of ``check``; those that need GPU rows are None or empty where there are none."""
     requests = analysis.requests
+    facts = request_facts(requests)
     return {
         "window_ns": analysis.window.dur_ns if analysis.window else None,
         "window": _window(analysis),
@@ -58,21 +62,26 @@ def summarize(analysis: Analysis) -> dict[str, Any]:
         **step_facts(analysis),
         "requests": len(requests),
         **token_times(requests),
+        "request_facts": facts,
+        "request_remarks": request_lines(facts),
         "counts": _counts(analysis),
         "launches": _launches(analysis),
         "calls": _calls(analysis),
         "copies": _copies(analysis),
         "ranges": _ranges(analysis),
+        "peer_copies": _peer_copies(analysis),
         "collectives": collective_facts(analysis),
+        "communication": communication_facts(analysis),
         **_idle(analysis),
     }
 
 
 def token_times(requests: Requests) -> dict[str, dict[str, Any] | None]:
-    """TTFT and TPOT of the complete requests; None without any."""
+    """TTFT and TPOT of the complete requests that gave tokens; None without any."""
+    timed = requests.complete & ~cancelled(requests)
     return {
-        "ttft_ns": _spread(requests.ttft[requests.complete & (requests.ttft >= 0)]),
-        "tpot_ns": _spread(requests.tpot[requests.complete & (requests.tpot >= 0)]),
+        "ttft_ns": _spread(requests.ttft[timed & (requests.ttft >= 0)]),
+        "tpot_ns": _spread(requests.tpot[timed & (requests.tpot >= 0)]),
     }
 
 
@@ -208,6 +217,31 @@ def _copies(analysis: Analysis) -> list[dict[str, Any]]:
                 "count": int(rows.sum()),
                 "bytes": int(size[rows & (size >= 0)].sum()) if (size[rows] >= 0).any() else None,
                 "sum_ns": int(length[rows].sum()),
+            }
+        )
+    return out
+
+
+def _peer_copies(analysis: Analysis) -> list[dict[str, Any]]:
+    """Copies from one GPU to another by the two; ``device`` is the row of devices, ``number`` as check prints it."""
+    trace = analysis.trace
+    rows = np.flatnonzero((trace.array("copies", "kind") == _P2P) & analysis.begins_inside("copies"))
+    src, dst = (trace.array("copies", side)[rows].astype(np.int64) for side in ("src_device", "dst_device"))
+    out = []
+    for pair in np.unique((src + 1) << 32 | (dst + 1)).tolist():
+        mine = rows[((src + 1) << 32 | (dst + 1)) == pair]
+        size = trace.array("copies", "bytes")[mine]
+        ends = ((pair >> 32) - 1, (pair & 0xFFFFFFFF) - 1)
+        out.append(
+            {
+                **{f"{side}_device": row if row >= 0 else None for side, row in zip(("src", "dst"), ends, strict=True)},
+                **{
+                    f"{side}_number": int(analysis.device_number[row]) if row >= 0 else None
+                    for side, row in zip(("src", "dst"), ends, strict=True)
+                },
+                "count": len(mine),
+                "bytes": int(size[size >= 0].sum()) if (size >= 0).any() else None,
+                "sum_ns": int(trace.array("copies", "dur_ns")[mine].sum()),
             }
         )
     return out

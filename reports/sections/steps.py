@@ -69,8 +69,10 @@ def _requests(summary: Mapping[str, Any]) -> Markup:
             cells = [text.ns(spread[f"p{percent}"]) for percent in (50, 90, 99)]
             rows.append((f"{name.upper()}, {meaning}", *cells, f"{spread['n']:,}"))
     if not rows:
-        return remark("TTFT and TPOT: n/a, there are no complete requests in this capture.")
-    return table(("requests", "p50", "p90", "p99", "complete requests"), rows)
+        none = remark("TTFT and TPOT: n/a, there are no complete requests in this capture.")
+        return join((none, *(remark(line) for line in summary["request_remarks"])))
+    found = table(("requests", "p50", "p90", "p99", "complete requests"), rows)
+    return join((found, *(remark(line) for line in summary["request_remarks"])))
 
 
 SECTION = Section(title="Steps and requests", order=40, render=render)
