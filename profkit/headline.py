@@ -41,7 +41,8 @@ def write_headline(analysis: Analysis, verdict: Verdict) -> str:
     seen = f"nothing found that would give back 2 % of {_denominator(analysis)}"
     if doubts or not verdict.clean or not _is_busy(analysis):
         said = f" {', '.join(dict.fromkeys(doubts))} {'make' if len(doubts) > 1 else 'makes'} that doubtful."
-        return f"{prefix}{seen.capitalize()}: {_busy(analysis)}{_mostly_idle(analysis)}.{note}{said if doubts else ''}{silent}"
+        rest = f"{_mostly_idle(analysis)}.{note}{said if doubts else ''}{silent}"
+        return f"{prefix}{seen.capitalize()}: {_busy(analysis)}{rest}"
     return f"{prefix}Healthy: {seen}; {_busy(analysis)}{_step(analysis)}.{note}{silent}"
 
 
@@ -51,7 +52,7 @@ def capture_fault(findings: Sequence[Finding]) -> Finding | None:
 
 
 def worst_finding(findings: Sequence[Finding]) -> Finding | None:
-    """What the headline is about: the first one that matters, or idle time that nothing explains where there is more."""
+    """What the headline is about: the first that matters, or idle time that nothing explains where there is more."""
     serious = [f for f in findings if f.severity in ("critical", "warning") and (f.saving_ns > 0 or _is_unpriced(f))]
     unexplained = [f for f in findings if f.code == _IDLE and f.saving_ns < 0 and f.severity == "warning"]
     for finding in sorted(unexplained, key=lambda f: -f.cost_ns):
