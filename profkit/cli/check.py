@@ -32,6 +32,7 @@ def run(
     """
     from profkit.analysis.context import Analysis
     from profkit.analysis.devices import only_device
+    from profkit.analysis.llm import read_llm
     from profkit.analysis.window import parse_window
     from profkit.api import check_analysis
     from profkit.cli._open import open_trace
@@ -41,10 +42,11 @@ def run(
 
     if fail_on and fail_on not in ("warning", "critical"):
         raise UsageError(f"--fail-on takes warning or critical, not {fail_on!r}")
+    llm = read_llm(model) if model else None
     opened = open_trace(trace)
     if device >= 0:
         opened = only_device(opened, device)
-    analysis = Analysis(opened, parse_window(opened, window) if window else None)
+    analysis = Analysis(opened, parse_window(opened, window) if window else None, llm)
     result = check_analysis(analysis, chosen_by(codes(select), codes(ignore)))
     if domain:
         keep_domain(result.summary["ranges"], domain)

@@ -3,7 +3,8 @@
 What it finds
     Samples of the SM clock (GPC clock) while the GPU worked, 40 or more, in ten parts of equal count: a part after the
     fastest one with a median under 95 % of it, in which the GPU was busy half of the time or more. And a run whose
-    fastest part stays under 80 % of the boost clock that the driver names. Power and reasons for throttling are quoted where they were sampled.
+    fastest part stays under 80 % of the boost clock that the driver names. Power and reasons for throttling are quoted
+    where they were sampled.
 
 Why it costs time
     Kernels that compute take as much longer as the clock is lower. A comparison of two captures at two clocks says
