@@ -70,6 +70,8 @@ class Score:
     left_out: str = ""
     named: bool = False
     saving_right: bool = False
+    right_in_all: bool = False
+    """The saving in all is right: where that of a step is not, profkit's steps are others than those of the truth."""
     problem: str = ""
 
 
@@ -150,6 +152,7 @@ def judge(name: str, truth: Mapping[str, Any], findings: Sequence[Finding], prob
         left_out=why_left_out(truth),
         named=bool(wanted),
         saving_right=first is not None and any(saving_is_right(first, fault, truth) for fault in wanted),
+        right_in_all=first is not None and any(saving_is_right(first, f, truth, by_step=False) for f in wanted),
         problem=problem,
     )
 
@@ -159,12 +162,12 @@ def _tied(faults: Sequence[Mapping[str, Any]], truth: Mapping[str, Any]) -> list
     return [fault for fault in faults if true_share(fault, truth) >= TIE * true_share(faults[0], truth)]
 
 
-def saving_is_right(finding: Finding, fault: Mapping[str, Any], truth: Mapping[str, Any]) -> bool:
+def saving_is_right(finding: Finding, fault: Mapping[str, Any], truth: Mapping[str, Any], by_step: bool = True) -> bool:
     """Within 10 % of the truth or 1 % of a step; where not both are known per step, in all and 1 % of the window."""
     if finding.saving_ns < 0:
         return False
-    by_step = finding.saving_ns_per_step >= 0 and fault["saving_ns_per_step"] is not None and truth["step_ns"]
-    key, whole = ("saving_ns_per_step", truth["step_ns"]) if by_step else ("saving_ns", truth["window_ns"])
+    known = finding.saving_ns_per_step >= 0 and fault["saving_ns_per_step"] is not None and truth["step_ns"]
+    key, whole = ("saving_ns_per_step", truth["step_ns"]) if by_step and known else ("saving_ns", truth["window_ns"])
     return bool(abs(getattr(finding, key) - fault[key]) <= max(WITHIN * abs(fault[key]), OF_STEP * whole))
 
 
@@ -197,6 +200,8 @@ def judge_all(faulty: Iterator[Case], healthy: Iterator[Case]) -> tuple[list[Sco
 def line_of_miss(score: Score) -> str:
     """What was expected of a trace, and the first three findings with their savings as parts of the true step."""
     what = "saving wrong" if score.named else "wrong first"
+    if score.right_in_all and not score.saving_right:
+        what = "saving of a step wrong, right in all"
     said = score.problem or ", ".join(str(amount) for amount in score.said) or "nothing"
     true = ", ".join(str(amount) for amount in score.true)
     return f"{what}: {score.name} {score.scenario}\n    true: {true}\n    said: {said}"
@@ -217,6 +222,7 @@ def summary(scores: Sequence[Score], healths: Sequence[Health]) -> dict[str, Any
         "first_right_share": named,
         "saving_right_share": right,
         "saving_right_share_of_first_right": _share([s.saving_right for s in judged if s.named]),
+        "saving_right_in_all_share": _share([s.right_in_all for s in judged]),
         "healthy": len(healthy),
         "healthy_left_out": len(healths) - len(healthy),
         "healthy_warnings": warnings,

@@ -114,7 +114,10 @@ def test_a_saving_is_right_within_a_tenth_or_one_percent_of_a_step(true: float, 
 def test_savings_are_compared_per_step_where_both_are_known() -> None:
     whole = truth(a=("PK301", 0.30, 0.10))
     assert verdict(whole, said("PK301", 0.30, window=0.90)) == (True, True)
-    assert verdict(whole, said("PK301", 0.90, window=0.10)) == (True, False)
+    other_steps = bench.judge("7", whole, [said("PK301", 0.90, window=0.10)])
+    assert (other_steps.named, other_steps.saving_right, other_steps.right_in_all) == (True, False, True)
+    assert bench.line_of_miss(other_steps).startswith("saving of a step wrong, right in all: 7 by_hand")
+    assert not bench.judge("7", whole, [said("PK301", 0.30, window=0.90)]).right_in_all
     only_window = replace(said("PK301", 0.0, window=0.10), saving_ns_per_step=-1)
     assert verdict(whole, only_window) == (True, True)
     assert verdict(whole, replace(only_window, saving_ns=3 * STEP_NS)) == (True, False)
