@@ -59,6 +59,8 @@ def number_collectives(trace: Trace) -> Numbered:
     series, labels = _series(trace, rows)
     track = track[rows]
     process, device, host = (trace.array("tracks", column)[track] for column in ("process", "device", "host"))
+    # The stream of a PyTorch trace belongs to no process, its kernel to that of the launch.
+    process = np.where(process >= 0, process, trace.array("kernels", "process")[kernel[rows]])
     _, _, member = numbered(key_of(process, device))
     start = trace.array("collectives", "start_ns")[rows]
     return Numbered(
