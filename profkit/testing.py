@@ -155,10 +155,11 @@ def build_trace(
     missing: Mapping[str, str] | None = None,
     warnings: tuple[str, ...] = (),
     gpu: Mapping[str, Any] | None = None,
+    ranks: Mapping[int, int] | None = None,
 ) -> Trace:
     """A Trace of these rows; tables in ``missing`` were not captured, for that reason.
 
-    ``gpu`` are columns of ``devices``, alike for all of them.
+    ``gpu`` are columns of ``devices``, alike for all of them; ``ranks`` are those of processes, by pid.
     """
     builder = Builder()
     host = builder.dimension("hosts", "host", clock="session")
@@ -166,6 +167,8 @@ def build_trace(
         _add(builder, host, row, gpu or {})
     for table, reason in (missing or {}).items():
         builder.miss(table, reason)
+    for pid, rank in (ranks or {}).items():
+        builder.set_dimension("processes", builder.row_of("processes", pid), rank=rank, world_size=len(ranks or {}))
     meta = RunMeta(source="built", simulated=simulated, warnings=warnings)
     return builder.finish(meta, windows)
 
