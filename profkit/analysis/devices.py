@@ -12,16 +12,19 @@ from profkit.schema import DEVICE_TABLES
 
 
 def device_numbers(trace: Trace) -> Ints:
-    """The number of each row of devices: its CUDA ordinal where that tells all devices apart, otherwise its row.
+    """The number of each row of devices: its CUDA ordinal where ordinals tell devices apart, otherwise its row.
 
-    Processes that see one GPU each all call theirs 0: then only the row tells them apart.
+    Processes that see one GPU each all call theirs 0: then only the row tells them apart. A device without a lane, the
+    far side of a copy, has the smallest number that is left.
     """
     count = trace.rows("devices")
     device, ordinal = trace.array("tracks", "device"), trace.array("tracks", "ordinal")
     seen = np.unique(np.stack([device, ordinal])[:, (device >= 0) & (ordinal >= 0)], axis=1)
     numbers = np.arange(count)
-    if len(np.unique(seen[0])) == len(seen[0]) == count and len(np.unique(seen[1])) == count:
+    if len(np.unique(seen[0])) == len(np.unique(seen[1])) == len(seen[0]):
+        others = np.setdiff1d(numbers, seen[0])
         numbers[seen[0]] = seen[1]
+        numbers[others] = np.setdiff1d(np.arange(count + len(seen[1])), seen[1])[: len(others)]
     return numbers
 
 
