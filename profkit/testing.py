@@ -48,21 +48,22 @@ def kernel(
 
 def copy(
     start: int, dur: int, kind: str, size: int, src: str = "unknown", dst: str = "unknown", *, correlation: int = -1,
-    pid: int = PID, device: int = DEVICE, stream: int = STREAM,
+    pid: int = PID, device: int = DEVICE, stream: int = STREAM, cause: int = -1,
 ) -> Row:  # fmt: skip
-    """A copy or, with kind memset, a memset of ``size`` bytes."""
+    """A copy, with kind memset a memset of ``size`` bytes, or with kind um_h2d a migration for a ``cause``."""
     values = {
         "start_ns": start, "dur_ns": dur, "kind": COPY_KINDS.index(kind), "bytes": size, "correlation": correlation,
-        "src_kind": MEMORY_KINDS.index(src), "dst_kind": MEMORY_KINDS.index(dst),
+        "src_kind": MEMORY_KINDS.index(src), "dst_kind": MEMORY_KINDS.index(dst), "cause": cause,
     }  # fmt: skip
     return Row("copies", (pid, device, stream), "", values)
 
 
 def graph(
-    start: int, dur: int, *, correlation: int = -1, pid: int = PID, device: int = DEVICE, stream: int = STREAM
-) -> Row:
-    """A graph launch recorded as one piece."""
-    values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "graph": 1, "graph_exec": 1}
+    start: int, dur: int, *, correlation: int = -1, number: int = 1, pid: int = PID, device: int = DEVICE,
+    stream: int = STREAM,
+) -> Row:  # fmt: skip
+    """A launch of the graph ``number`` recorded as one piece."""
+    values = {"start_ns": start, "dur_ns": dur, "correlation": correlation, "graph": number, "graph_exec": number}
     return Row("graphs", (pid, device, stream), "", values)
 
 
