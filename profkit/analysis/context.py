@@ -18,7 +18,7 @@ from profkit.analysis.launch_pace import launch_paced
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
 from profkit.analysis.stages import Launched, StageTime, stage_times
-from profkit.analysis.steps import Steps, find_steps
+from profkit.analysis.steps import Steps, find_steps, main_of
 from profkit.analysis.steps_kernels import KernelSequence, find_sequences
 from profkit.analysis.steps_steady import Steady, find_steady
 from profkit.analysis.work import Work, clip_work, device_work
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CountedSteps:
-    """Steps of the kind that most time went to, whole and warm, with a period: ``mask`` over all steps; times in ns."""
+    """Steps of the main kind, whole and warm, with a period: ``mask`` over all steps; times in ns."""
 
     mask: Mask
     kind: str
@@ -186,7 +186,7 @@ class Analysis:
             mine = np.isin(steps.process, self.processes_of(device))
         mine = mine & steps.counted & (steps.period >= 0)
         totals = {code: int(steps.period[mine & (steps.kind == code)].sum()) for code in range(len(STEP_KINDS))}
-        main = max(totals, key=lambda code: (totals[code], -code))
+        main = main_of(totals) or 0
         mask = mine & (steps.kind == main)
         return CountedSteps(
             mask, steps.word(main), int(mask.sum()), percentile(steps.period[mask], 50) or 0, totals[main]

@@ -7,7 +7,7 @@ annotations of an inference engine, CUDA graph launches, kernel sequences that r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -33,6 +33,8 @@ _PROFILER_STEP = "ProfilerStep#"
 WARM_UP_FACTOR = 2
 """A leading step is warm-up if it took more than this many medians of its kind."""
 _FEWEST_FOR_WARM_UP = 4
+_DECODE_SHARE = 0.25
+"""Of the time of all counted steps: people mean decode steps, also where prefills take longer together."""
 _MOST_WORK = 0.5
 """Part of the GPU rows that graph launches must account for to be the steps."""
 SOURCES = {
@@ -118,8 +120,8 @@ class Steps:
         return self.period[keep if kind is None else keep & (self.kind == kind)]
 
     def main_kind(self) -> int | None:
-        totals = {int(kind): int(self.periods(int(kind)).sum()) for kind in np.unique(self.kind)}
-        return max(totals, key=lambda kind: (totals[kind], -kind)) if any(totals.values()) else None
+        """The kind that "a step" means: see :func:`main_of`; None without any."""
+        return main_of({int(kind): int(self.periods(int(kind)).sum()) for kind in np.unique(self.kind)})
 
     def table(self) -> pa.Table:
         """The derived table ``steps``."""
@@ -130,6 +132,15 @@ class Steps:
         schema = TABLES["steps"].schema
         arrays = [pa.array(values).cast(field.type) for values, field in zip(columns, schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def main_of(totals: Mapping[int, int]) -> int | None:
+    """Of kinds with their times, ns: decode where it takes a quarter of all, else what takes most; None without any."""
+    if not any(totals.values()):
+        return None
+    if totals.get(DECODE, 0) >= _DECODE_SHARE * sum(totals.values()):
+        return DECODE
+    return max(totals, key=lambda kind: (totals[kind], -kind))
 
 
 def find_steps(trace: Trace, ranges: Ranges, work: Work) -> Steps:

@@ -179,6 +179,11 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
         share = min(finding.saving_ns / window, 1.0) if window else None
         return replace(finding, share=share, share_of="the window", severity=severity(share))
     per_step = max(saving.step_ns, 0)
+    window = analysis.window.dur_ns if analysis.window else 0
+    part = min(finding.saving_ns / window, 1.0) if window else 0.0
+    if per_step < WARNING_SHARE * steps.median_ns and part >= WARNING_SHARE:
+        # Outside of the steps that are counted, or in those of another kind.
+        return replace(finding, share=part, share_of="the window", severity=severity(part))
     # Few steps that take very long: a part of the median step would be more than all of it.
     mean = per_step > steps.median_ns
     share = min(per_step * steps.count / steps.total_ns, 1.0) if mean else per_step / steps.median_ns

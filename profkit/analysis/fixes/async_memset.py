@@ -20,7 +20,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     if not len(calls):
         return None
     ops = np.flatnonzero(np.isin(model.call, calls))
-    submit = usual_submit(model, MEMSET)
+    submit = np.minimum(usual_submit(model, MEMSET), model.calls.end[calls] - model.calls.start[calls])
     return Found(
         count=len(calls),
         free=partial(_free, calls=calls, ops=ops),
@@ -35,9 +35,8 @@ def _free(model: Model, *, calls: Ints, ops: Ints) -> Model:
     return edits.without_ops(edits.gone(model, calls), ops)
 
 
-def _fixed(model: Model, *, calls: Ints, submit: int) -> Model:
-    own = np.minimum(model.calls.own[calls], submit)
-    return edits.with_own(edits.without_waits(model, calls), calls, own)
+def _fixed(model: Model, *, calls: Ints, submit: Ints) -> Model:
+    return edits.with_own(edits.without_waits(model, calls), calls, submit)
 
 
 FIX = Fix("async-memset", "PK309", "Set memory asynchronously", find)
