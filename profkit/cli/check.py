@@ -39,11 +39,15 @@ def run(
     from profkit.judge import chosen_by
     from profkit.model import SEVERITIES
     from profkit.show import check_document, check_text, to_json
+    from profkit.stages import read_stage_file, with_stages
 
     if fail_on and fail_on not in ("warning", "critical"):
         raise UsageError(f"--fail-on takes warning or critical, not {fail_on!r}")
     llm = read_llm(model) if model else None
+    more_stages = read_stage_file(stages) if stages is not None else ()
     opened = open_trace(trace)
+    if more_stages:
+        opened = with_stages(opened, more_stages)
     if device >= 0:
         opened = only_device(opened, device)
     analysis = Analysis(opened, parse_window(opened, window) if window else None, llm)
