@@ -3,7 +3,8 @@
 A request is a ``request`` range. What the engine says of it stands in marks of the instrumenter, which win:
 ``request#7 first_token``, ``request#7 prompt_tokens=33``, ``request#7 output_tokens=64``. Else its first token is the
 end of the first ``sample`` after its first ``prefill`` (without a sample, the end of that prefill), and its tokens are
-the payloads of those stages; a sample of a batch, in which requests overlap, is one token of each.
+the payloads of those stages; a sample of a batch, in which requests overlap, is one token of each. Where
+requests overlap and there is a prefill for each, they have them in order of arrival.
 """
 
 from __future__ import annotations
@@ -134,6 +135,8 @@ def _from_stages(trace: Trace, lane: int, arrival: Ints, end: Ints, overlaps: Ma
     """(first token, prompt tokens, output tokens) of requests [arrival, end] from the stages of their lane."""
     prefill, sample = (_stage_of_lane(trace, stage, lane) for stage in ("prefill", "sample"))
     low, high = prefill.between(arrival, end)
+    if overlaps.any():
+        low = _in_turn(prefill, arrival, end, low)
     begun = high > low
     prompt = np.where(
         begun & (prefill.known[high] > prefill.known[low]), prefill.tokens[high] - prefill.tokens[low], -1
@@ -146,6 +149,19 @@ def _from_stages(trace: Trace, lane: int, arrival: Ints, end: Ints, overlaps: Ma
     tokens = sample.tokens[high] - sample.tokens[low] + unknown
     output = np.where(sampled, np.where(overlaps, high - low, tokens), -1)
     return np.where(sampled, _at(sample.end, low), first), np.where(overlaps, -1, prompt), output
+
+
+def _in_turn(prefill: _Stage, arrival: Ints, end: Ints, low: Ints) -> Ints:
+    """Position of the first prefill of each request: of requests at the same time the n-th to come has the n-th one.
+
+    Where there are not as many, or one would lie outside of its request, it stays the first behind the arrival.
+    """
+    if len(prefill.start) != len(arrival):
+        return low
+    turn = np.empty(len(arrival), np.int64)
+    turn[np.lexsort((end, arrival))] = np.arange(len(arrival))
+    fits = (prefill.start[turn] >= arrival) & (prefill.end[turn] <= end)
+    return turn if fits.all() else low
 
 
 def _at(values: Ints, position: Ints) -> Ints:
