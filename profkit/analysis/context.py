@@ -14,7 +14,7 @@ from profkit.analysis.devices import device_numbers
 from profkit.analysis.idle import find_idle
 from profkit.analysis.idle_pieces import Idle
 from profkit.analysis.intervals import percentile
-from profkit.analysis.launch_pace import launch_paced
+from profkit.analysis.launch_pace import launch_paced, most_python
 from profkit.analysis.requests import Requests, find_requests
 from profkit.analysis.spans import Ranges, owners, stage_ranges
 from profkit.analysis.stages import Launched, StageTime, stage_times
@@ -204,7 +204,9 @@ class Analysis:
     @cached_property
     def launch_paced(self) -> Mask:
         """Gaps of ``idle`` in which the device waited for launches and nothing else."""
-        return launch_paced(self.idle, self.work, self.launch_calls)
+        calls = np.flatnonzero(self.launch_calls)
+        start, track = self.trace.array("calls", "start_ns")[calls], self.trace.array("calls", "track")[calls]
+        return launch_paced(self.idle, self.work, self.launch_calls, most_python(start, self.call_end[calls], track))
 
     @cached_property
     def replayed(self) -> Replayed:

@@ -112,7 +112,10 @@ def _graph_lags(model: Model) -> tuple[int, int, str]:
     op = np.maximum(edges.dst - model.first_op, 0) // 2
     from_end = (edges.dst >= model.first_op) & (edges.src % 2 == 1) & (edges.src != model.origin)
     of_graph = from_end & edges.bound & is_graph[op]
-    starts, gaps = (edges.weight[of_graph & (edges.kind == kind)] for kind in (LAUNCH_EDGE, STREAM))
+    # From node to node of one launch: what follows a graph that was recorded as one piece is no node of it.
+    before = np.clip(edges.src - model.first_op, 0, 2 * len(model.work) - 1) // 2
+    inside = (edges.kind == STREAM) & (model.call[before] == model.call[np.minimum(op, len(model.work) - 1)])
+    starts, gaps = edges.weight[of_graph & (edges.kind == LAUNCH_EDGE)], edges.weight[of_graph & inside]
     startup = int(np.median(starts)) if len(starts) else -1
     if len(gaps):
         return startup, int(np.median(gaps)), f"median of {len(gaps):,} nodes of this trace"
