@@ -258,6 +258,8 @@ def _describe(analysis: Analysis, lane: Lane, i: int) -> tuple[str, str]:
     full = analysis.trace.name(row)
     short = analysis.trace.name(row, "short") or full
     short = text.short_kernel(short) if lane.kind == "stream" else short.removeprefix("profkit::")
+    if len(lane.still_open) and lane.still_open[i]:
+        return f"{text.clip(short, 113)} (open)", f"{text.clip(full, 140)}\n{kind}, never closed: {length} at {at}"
     return text.clip(short, 120), f"{text.clip(full, 170)}\n{kind}, {length} at {at}"
 
 

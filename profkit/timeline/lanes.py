@@ -14,7 +14,7 @@ from profkit.analysis.work import COPIES, KERNELS
 from profkit.arrays import depths, distinct
 from profkit.late_ends import drawn_lengths, late_kernels
 from profkit.model import Array, Ints, Mask, Trace, Window
-from profkit.schema import COPY_KINDS, SPAN_KINDS, STAGES
+from profkit.schema import COPY_KINDS, FLAG_OPEN_END, SPAN_KINDS, STAGES
 from profkit.timeline.pack import Lane
 
 COPY_CATEGORIES = ("copy_h2d", "copy_d2h", "copy_other", "memset")
@@ -170,7 +170,7 @@ def range_lanes(trace: Trace, *, operators: bool = False) -> list[Lane]:
     if operators or not keep.any():
         keep = keep | np.isin(kind, _OPS)
     rows = np.flatnonzero(keep & (trace.array("spans", "dur_ns") > 0))
-    track = trace.array("spans", "track")[rows]
+    track, flags = trace.array("spans", "track")[rows], trace.array("spans", "flags")
     out = []
     for lane in distinct(track).tolist():
         ranges = nested_ranges(trace, rows[track == lane])
@@ -186,6 +186,7 @@ def range_lanes(trace: Trace, *, operators: bool = False) -> list[Lane]:
                 name=trace.array("spans", "name")[ranges.row].astype(np.int64),
                 row=depths(ranges.parent),
                 track=int(lane),
+                still_open=(flags[ranges.row] & FLAG_OPEN_END) != 0,
             )
         )
     return sorted(out, key=lambda lane: -int((lane.end - lane.start)[lane.row == 0].sum()))
@@ -220,6 +221,7 @@ def request_lanes(trace: Trace) -> list[Lane]:
                 categories=RANGE_CATEGORIES,
                 name=trace.array("spans", "name")[mine].astype(np.int64),
                 row=np.zeros(len(mine), np.int64),
+                still_open=(trace.array("spans", "flags")[mine] & FLAG_OPEN_END) != 0,
             )
         )
     return out
@@ -268,6 +270,7 @@ def merged(lanes: list[Lane], label: str) -> Lane:
         category=np.concatenate([lane.category for lane in lanes])[order],
         name=np.concatenate([lane.name for lane in lanes])[order],
         row=np.concatenate([lane.row for lane in lanes])[order],
+        still_open=np.zeros(0, bool),
     )
 
 

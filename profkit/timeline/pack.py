@@ -7,7 +7,7 @@ share of its time is covered. Nothing is dropped unseen: what is not drawn one b
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Lane:
     row: Ints
     device: int = -1
     track: int = -1
+    still_open: Array = field(default_factory=lambda: np.zeros(0, bool))
+    """Which intervals were never closed, drawn to the end of the capture; empty where none can be."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -52,6 +54,7 @@ class Lane:
             category=self.category[keep],
             name=self.name[keep],
             row=self.row[keep],
+            still_open=self.still_open[keep] if len(self.still_open) else self.still_open,
         )
 
     def within(self, window: Window) -> Lane:

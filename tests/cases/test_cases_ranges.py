@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import resource
 import sqlite3
+import time
 from contextlib import closing
 from typing import Any
 
@@ -20,7 +23,7 @@ def ranges(seen: Any) -> dict[tuple[str | None, str], tuple[int, int, int]]:
     return {(r["domain"], r["name"]): (r["count"], r["unclosed"], r["total_ns"]) for r in seen.summary["ranges"]}
 
 
-def test_C04_pushed_but_never_popped(nsys: Any, check: Any) -> None:
+def test_C04_pushed_but_never_popped(nsys: Any, check: Any, page: Any) -> None:
     for start in (0, 10 * US, 20 * US):
         nsys.nvtx(start, None, text="work")
     nsys.nvtx(30 * US, 40 * US, text="work")
@@ -41,6 +44,13 @@ def test_C04_pushed_but_never_popped(nsys: Any, check: Any) -> None:
     ends = trace.array("spans", "start_ns") + trace.array("spans", "dur_ns")
     assert ends.tolist() == [300 * US, 300 * US, 300 * US, 40 * US, 65 * US]
     assert trace.array("spans", "depth").tolist() == [0, 1, 2, 3, 3]
+    words = page(path)
+    assert "work (open)" in words
+    for length, at in (("300", "0.000000000"), ("290", "0.000010000"), ("280", "0.000020000")):
+        assert f"range, never closed: {length} µs at {at} s" in words
+    assert "never closed: 10.0 µs" not in words
+    (unclosed,) = seen.findings("PK508")
+    assert "3 of 5 ranges (60.0 %) were never closed" in unclosed["message"]
 
 
 def test_C04_open_stages_are_left_out_of_durations(nsys: Any, check: Any) -> None:
@@ -164,22 +174,34 @@ def test_C08_binary_payloads_break_nothing(nsys: Any, check: Any, page: Any, bin
     assert "ncclAllReduce" in page(path)
 
 
-def test_C10_many_nested_ranges(nsys: Any, check: Any) -> None:
-    """A twentieth of the case: 50,000 ranges of depth 20 and 5,000 kernels on one thread."""
-    depth, blocks, each = 20, 2_500, 100 * US
-    for block in range(blocks):
-        start = block * each
-        for level in range(depth):
-            nsys.nvtx(start + level * US, start + each - 1 - level * US, text=f"level {level}")
-        for k in range(2):
-            number = 2 * block + k + 1
-            at = start + (30 + 10 * k) * US
-            nsys.call(at, at + 2 * US, "cudaLaunchKernel_v7000", correlation=number)
-            nsys.kernel(at + 5 * US, at + 9 * US, correlation=number)
+def test_C10_a_million_nested_ranges(nsys: Any, run: Any) -> None:
+    """1,000,000 push/pop ranges of depth 20 and 100,000 kernels, all of one thread."""
+    depth, blocks, each = 20, 50_000, 100 * US
+    names = {nsys.string(f"level {level}"): level for level in range(depth)}
+    for number in range(1, 2 * blocks + 1):
+        at = (number - 1) // 2 * each + (30 + 10 * ((number - 1) % 2)) * US
+        nsys.call(at, at + 2 * US, "cudaLaunchKernel_v7000", correlation=number)
+        nsys.kernel(at + 5 * US, at + 9 * US, correlation=number)
+    path = nsys.write()
+    rows = (
+        (block * each + level * US, (block + 1) * each - 1 - level * US, 59, text, TID, 0)
+        for block in range(blocks)
+        for text, level in names.items()
+    )
+    columns = "start, end, eventType, textId, globalTid, domainId"
+    with closing(sqlite3.connect(path)) as db:
+        db.executemany(f"INSERT INTO NVTX_EVENTS ({columns}) VALUES (?, ?, ?, ?, ?, ?)", rows)
+        db.commit()
 
-    seen = check(nsys.write())
+    began = time.monotonic()
+    printed = run("check", path, "--json")
+    took = time.monotonic() - began
 
-    assert seen.summary["counts"]["spans"] == depth * blocks
-    assert seen.summary["counts"]["kernels"] == 2 * blocks
-    found = {r["name"]: (r["count"], r["total_ns"], r["kernels"]) for r in seen.summary["ranges"]}
+    assert printed.code == 0
+    assert took < 60
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20  # kB
+    summary = json.loads(printed.out)["summary"]
+    assert summary["counts"]["spans"] == depth * blocks
+    assert summary["counts"]["kernels"] == 2 * blocks
+    found = {r["name"]: (r["count"], r["total_ns"], r["kernels"]) for r in summary["ranges"]}
     assert found == {f"level {n}": (blocks, blocks * (each - 1 - 2 * n * US), 2 * blocks) for n in range(depth)}
