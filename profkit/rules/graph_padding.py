@@ -63,7 +63,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 def _replays(analysis: Analysis) -> tuple[Ints, Ints]:
     """(whole decode steps of a known batch that replay graphs, a number for the set of graphs of each)."""
     work, steps = analysis.work, analysis.steps
-    known = (steps.kind == DECODE) & (steps.batch > 0) & steps.complete
+    known = (steps.kind == DECODE) & (steps.batch > 0) & (steps.batch < 1 << 20) & steps.complete
     found_step, found_graph = [], []
     for table, name in ((KERNELS, "kernels"), (GRAPHS, "graphs")):
         ids = analysis.trace.array(name, "graph")

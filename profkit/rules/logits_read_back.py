@@ -1,9 +1,10 @@
 """PK308 logits read back whole.
 
 What it finds
-    Decode steps that each copy 60 kB to 1.3 MB for each of their sequences to the host: as much as a row of logits
-    (a vocabulary of 30,000 to 320,000 entries of 2 or 4 bytes), and nothing else that a decode step gives per
-    sequence. At least 90 % of the decode steps do so, with the same bytes for each sequence, or for each step.
+    Decode steps that each copy a row of logits for each of their sequences to the host: 60 kB to 1.3 MB (a vocabulary
+    of 30,000 to 320,000 entries of 2 or 4 bytes). At least 90 % of the decode steps do so, with the same bytes for
+    each sequence. Where batches are of several sizes that is proof enough; where all are of one size the bytes have
+    to be those of a vocabulary that models have, such as 32,000, 128,256 or 151,936 entries.
 
 Why it costs time
     The next token is one number. To choose it on the host, the whole row crosses the link, the host goes over it, and
@@ -42,6 +43,13 @@ SMALLEST_ROW, LARGEST_ROW = 60_000, 1_300_000
 """Bytes of a row of logits: 30,000 entries of 2 bytes to 320,000 of 4."""
 MOSTLY = 0.9
 FEWEST_STEPS = 3
+VOCABULARIES = (
+    30_522, 32_000, 32_001, 32_064, 32_128, 32_768, 49_152, 50_257, 50_272, 50_304, 50_432, 51_200, 64_000, 65_024,
+    65_536, 73_448, 92_416, 92_544, 100_277, 100_352, 102_400, 122_753, 125_696, 128_000, 128_256, 129_280, 131_072,
+    151_552, 151_936, 152_064, 163_840, 200_064, 201_088, 202_048, 250_880, 256_000, 262_144, 262_208, 262_400,
+)  # fmt: skip
+"""Entries of the output layers of published models: BERT, GPT, Llama, Mistral, Qwen, DeepSeek, Phi, GLM, Gemma, ..."""
+ENTRY_BYTES = (2, 4)
 
 
 def check(analysis: Analysis) -> Iterator[Finding]:
@@ -60,20 +68,24 @@ def check(analysis: Analysis) -> Iterator[Finding]:
         with_it = len(np.unique(step[mine]))
         if with_it < max(MOSTLY * int(on_device.sum()), FEWEST_STEPS):
             continue
-        if _mostly_one(size[mine] // batch[mine]) or _mostly_one(size[mine]):
+        if _are_logits(size[mine], batch[mine]):
             yield _finding(analysis, int(device), rows[mine], with_it, int(on_device.sum()))
 
 
-def _mostly_one(values: Ints) -> bool:
-    """Whether nearly all values are the same."""
-    _, count = np.unique(values, return_counts=True)
-    return bool(count.max(initial=0) >= MOSTLY * len(values))
+def _are_logits(size: Ints, batch: Ints) -> bool:
+    """Whether nearly all have the same bytes for each sequence, and whether that is a row of logits."""
+    row, count = np.unique(np.where(size % batch == 0, size // batch, -1), return_counts=True)
+    most = int(row[np.argmax(count)])
+    if most < 0 or int(count.max()) < MOSTLY * len(size):
+        return False
+    several = len(np.unique(batch[size == most * batch])) > 1
+    return several or any(most == entries * each for entries in VOCABULARIES for each in ENTRY_BYTES)
 
 
 def _known_batch(analysis: Analysis) -> Mask:
     """Whole decode steps of which the number of sequences is known."""
     steps = analysis.steps
-    mask: Mask = (steps.kind == DECODE) & (steps.batch > 0) & steps.complete
+    mask: Mask = (steps.kind == DECODE) & (steps.batch > 0) & (steps.batch < 1 << 20) & steps.complete
     return mask
 
 

@@ -256,6 +256,8 @@ def test_logits_grow_with_the_batch() -> None:
 def test_read_backs_that_are_no_logits() -> None:
     assert not found("PK308", decodes([(n, 4 * n) for n in (1, 2, 5, 9, 9, 3)]))
     assert not found("PK308", decodes([(1, 2_000_000)] * 6))
+    assert not found("PK308", decodes([(34, 4_320_000)] * 6))
+    assert not found("PK308", decodes([(8, 8 * 300_000)] * 6))
     assert not found("PK308", decodes([(n, 65_536 * k) for n, k in ((1, 3), (1, 5), (1, 2), (1, 7), (1, 4), (1, 6))]))
     assert not found("PK308", decodes([(8, 8 * 100_000)] * 2 + [(8, 64)] * 6))
 
