@@ -180,8 +180,7 @@ def _launches(analysis: Analysis) -> Lost:
     """Launches without a GPU row, of processes that have some; at the edge those behind the last one with a row."""
     trace, whole = analysis.trace, analysis.whole_work
     process, track = trace.array("calls", "process"), trace.array("calls", "track")
-    recorded = np.append(np.asarray(trace.tables["processes"].column("gpu_rows").to_pylist(), bool), False)
-    counted = analysis.launch_calls & recorded[process] & analysis.begins_inside("calls")
+    counted = analysis.launch_calls & _whole_processes(analysis)[process] & analysis.begins_inside("calls")
     has_row = np.zeros(len(process), bool)
     has_row[whole.call[whole.call >= 0]] = True
     rows = np.flatnonzero(counted & ~has_row & (trace.array("calls", "return_code") <= 0))
@@ -191,6 +190,20 @@ def _launches(analysis: Analysis) -> Lost:
     last = np.full(trace.rows("tracks") + 1, -1, np.int64)
     last[track[with_row]] = with_row
     return Lost(rows, rows > last[track[rows]], len(with_row) + len(rows))
+
+
+def _whole_processes(analysis: Analysis) -> Mask:
+    """Processes with rows and no lane of a device without any: where one device was chosen, other launches lack theirs.
+
+    The last one is for calls of no process.
+    """
+    trace, work = analysis.trace, analysis.whole_work
+    process, device = trace.array("tracks", "process"), trace.array("tracks", "device")
+    mask, seen = np.zeros(trace.rows("processes") + 1, bool), np.zeros(trace.rows("devices") + 1, bool)
+    mask[work.process], seen[work.device] = True, True
+    mask[process[(device >= 0) & ~seen[device]]] = False
+    mask[-1] = False
+    return mask
 
 
 def _is_host_function(trace: Trace, calls: Ints) -> Mask:

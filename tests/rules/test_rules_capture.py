@@ -11,6 +11,7 @@ import pytest
 
 import profkit
 from profkit.analysis.context import Analysis
+from profkit.analysis.devices import only_device
 from profkit.analysis.window import parse_window
 from profkit.judge import judged, run_rules
 from profkit.model import Finding, Trace, Window
@@ -112,6 +113,22 @@ def test_a_window_counts_what_lies_in_it() -> None:
     trace = made(launches(100), missing)
     assert not findings("PK504", trace, Window(0, 390_000))
     assert one("PK504", trace, Window(400_000, 600_000)).facts["launches"] == 20 + 12
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_of_one_device_alone_the_launches_of_others_are_not_missing(processes: int) -> None:
+    first = launches(50)
+    pid = 100 + processes - 1
+    second = [
+        launch(
+            "gemm", at=i * 10_000 + 7_000, start=i * 10_000 + 13_000, dur=900, call_dur=900, device=1, pid=pid, tid=pid
+        )
+        for i in range(50)
+    ]
+    trace = made(first, second)
+    assert not findings("PK504", trace)
+    for device in (0, 1):
+        assert not findings("PK504", only_device(trace, device))
 
 
 # PK505
