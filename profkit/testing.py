@@ -108,6 +108,26 @@ def counter(time: int, name: str, value: float, *, pid: int = PID, device: int =
     return Row("counters", (pid, device, STREAM), name, {"time_ns": time, "value": value})
 
 
+def alloc(time: int, size: int, *, freed: bool = False, address: int = -1, pid: int = PID, device: int = DEVICE) -> Row:
+    """An allocation of device memory or, if ``freed``, its release."""
+    values = {
+        "start_ns": time, "dur_ns": 0, "bytes": size, "address": address, "operation": "free" if freed else "alloc",
+    }  # fmt: skip
+    return Row("allocs", (pid, device, STREAM), "", values)
+
+
+def collective(
+    start: int, dur: int, name: str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", *, operation: str = "all_reduce",
+    size: int = -1, communicator: str = "", pid: int = PID, device: int = DEVICE, stream: int = 20,
+) -> list[Row]:  # fmt: skip
+    """A collective with its kernel."""
+    values = {"start_ns": start, "dur_ns": dur, "operation": operation, "bytes": size, "communicator": communicator}
+    return [
+        kernel(start, dur, name, pid=pid, device=device, stream=stream),
+        Row("collectives", (pid, device, stream), name, values),
+    ]
+
+
 def sched(time: int, running: bool, *, pid: int = PID, tid: int = TID) -> Row:
     """A host thread put on a CPU or taken off it."""
     return Row("sched", (pid, tid), "", {"time_ns": time, "running": running})
@@ -191,7 +211,7 @@ def _add(builder: Builder, host: int, row: Row, gpu: Mapping[str, Any]) -> None:
         values["track"] = np.asarray([_stream(builder, host, process, *row.lane, gpu)])
     else:
         values["track"] = np.asarray([_thread(builder, host, process, *row.lane)])
-    if row.table == "kernels":
+    if row.table in ("kernels", "collectives"):
         values["name"] = builder.names.kernel(row.name)
     elif row.table in ("calls", "os_calls", "spans"):
         values["name"] = builder.names.row(row.name)
@@ -202,8 +222,12 @@ def _add(builder: Builder, host: int, row: Row, gpu: Mapping[str, Any]) -> None:
             word = str(row.values[key])
             values[key] = builder.names.row(word) if word else -1
         values |= _stage(builder, values)
+    elif row.table == "collectives":
+        values["kernel"] = builder.count("kernels") - 1  # its kernel was added just before
     elif row.table not in ("sched", "counters"):
         values["process"] = process
+    if row.table == "allocs":
+        values["device"] = builder.row_of("devices", row.lane[1])
     if row.table == "syncs":
         values["stream_track" if len(row.lane) == 3 else "thread_track"] = values["track"]
     builder.add(row.table, **values)
