@@ -112,73 +112,100 @@ def _first_of(group: Sequence[Priced]) -> Priced:
 
 
 def fold(analysis: Analysis, found: Sequence[Priced], rest: Sequence[Priced]) -> list[Finding]:
-    """Findings by saving, without those of which the fix of a larger one leaves next to nothing.
+    """Findings by saving, without those that the fixes of larger ones leave next to nothing of.
 
-    ``rest`` are findings about what others leave: they are priced on top of all others that matter.
+    Fixes are made one after the other, the largest saving first. ``rest`` are findings about what others leave: they
+    are priced on top of all others that matter.
     """
-    kept = _without_duplicates(analysis, list(found))
+    kept: list[Priced] = []
+    made = _Made(analysis)
+    for item in found:
+        at = _same_fix(item, kept)
+        if at is None and _is_warning(item) and made.some and made.on_top(item) < LEFT_SHARE * _of(item.finding):
+            at = made.first(kept)
+        if at is not None:
+            kept[at] = _with_folded(kept[at], item, f"gone with the {made.words}" if made.some else "the same fix")
+            continue
+        kept.append(item)
+        if _is_warning(item):
+            made.add(item)
     for item in rest:
-        kept = _with_rest(analysis, kept, item)
+        kept = _with_rest(analysis, kept, made, item)
     return [item.finding for item in sorted(kept, key=_rank)]
 
 
-def _without_duplicates(analysis: Analysis, ranked: list[Priced]) -> list[Priced]:
-    kept: list[Priced] = []
-    for item in ranked:
-        at = next((i for i, larger in enumerate(kept) if _is_part_of(analysis, item, larger)), None)
-        if at is None:
-            kept.append(item)
-        else:
-            kept[at] = _with_folded(kept[at], item, f"gone with the fix of {kept[at].finding.code}")
-    return kept
+class _Made:
+    """The fixes that are made so far, and what they save together."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._items: list[Priced] = []
+        self._saved: dict[tuple[int, int], Difference | None] = {}
+
+    @property
+    def some(self) -> bool:
+        return bool(self._items)
+
+    @property
+    def codes(self) -> str:
+        return ", ".join(dict.fromkeys(item.finding.code for item in self._items))
+
+    @property
+    def words(self) -> str:
+        return f"fix{'es' if ',' in self.codes else ''} of {self.codes}"
+
+    def add(self, item: Priced) -> None:
+        self._items.append(item)
+
+    def first(self, kept: Sequence[Priced]) -> int:
+        return next(i for i, item in enumerate(kept) if item is self._items[0] or item.fixed is self._items[0].fixed)
+
+    def left_by(self, item: Priced) -> Difference | None:
+        """What a fix gives back on top of all that are made."""
+        with_it, without = self._of([*self._items, item], item.device), self._of(self._items, item.device)
+        if with_it is None or without is None:
+            return None
+        step = None
+        if with_it.step_ns is not None and without.step_ns is not None:
+            step = with_it.step_ns - without.step_ns
+        return Difference(with_it.window_ns - without.window_ns, step)
+
+    def on_top(self, item: Priced) -> int:
+        """The same in what the finding's saving counts, ns; all of it where that cannot be replayed."""
+        left = self.left_by(item)
+        return _of(item.finding) if left is None else _difference_of(left, item.finding)
+
+    def _of(self, items: Sequence[Priced], device: int) -> Difference | None:
+        """What some fixes save together; asked for again when one more is made."""
+        if len(items) == 1 and items[0].device == device:
+            return items[0].saved
+        key = (hash(tuple(id(item.fixed) for item in items)), device)
+        if key not in self._saved:
+            change = chained([item.fixed for item in items if item.fixed is not None])
+            self._saved[key] = difference(self._analysis, self._analysis.replayed, change, device)
+        return self._saved[key]
 
 
-def _is_part_of(analysis: Analysis, item: Priced, larger: Priced) -> bool:
-    """Whether the fix of a larger finding leaves next to nothing of this one."""
-    if item.fixed is None or larger.fixed is None or not _is_warning(item.finding) or not _is_warning(larger.finding):
-        return False
-    if item.finding.code == larger.finding.code:
-        return False
-    if item.finding.fixes == larger.finding.fixes:
-        return True
-    left = _on_top(analysis, [larger], item)
-    return left is not None and _difference_of(left, item.finding) < LEFT_SHARE * _of(item.finding)
+def _same_fix(item: Priced, kept: Sequence[Priced]) -> int | None:
+    """The place of a finding of another rule that the same fix takes away."""
+    fixes = item.finding.fixes
+    others = (i for i, other in enumerate(kept) if fixes and other.finding.fixes == fixes)
+    return next((i for i in others if kept[i].finding.code != item.finding.code), None)
 
 
-def _with_rest(analysis: Analysis, kept: list[Priced], item: Priced) -> list[Priced]:
-    serious = [other for other in kept if other.fixed is not None and _is_warning(other.finding)]
-    if item.fixed is None or not serious or item.finding.saving_ns <= 0:
+def _with_rest(analysis: Analysis, kept: list[Priced], made: _Made, item: Priced) -> list[Priced]:
+    if item.fixed is None or not made.some or item.finding.saving_ns <= 0:
         return [*kept, item]
-    left = _on_top(analysis, serious, item)
+    left = made.left_by(item)
     if left is None:
         return [*kept, item]
     if _difference_of(left, item.finding) < LEFT_SHARE * _of(item.finding):
-        first = kept.index(serious[0])
-        return [
-            _with_folded(other, item, f"explained by {', '.join(o.finding.code for o in serious)}")
-            if i == first
-            else other
-            for i, other in enumerate(kept)
-        ]
+        at = made.first(kept)
+        why = f"explained by {made.codes}"
+        return [_with_folded(other, item, why) if i == at else other for i, other in enumerate(kept)]
     finding = with_saving(analysis, item.finding, left, item.device)
-    facts = {**finding.facts, "on_top_of": ", ".join(other.finding.code for other in serious)}
+    facts = {**finding.facts, "on_top_of": made.codes}
     return [*kept, replace(item, finding=replace(finding, facts=facts))]
-
-
-def _on_top(analysis: Analysis, before: Sequence[Priced], item: Priced) -> Difference | None:
-    """What a change gives back of a run that has others already."""
-    first = [other.fixed for other in before if other.fixed is not None]
-    if item.fixed is None:
-        return None
-    with_all = difference(analysis, analysis.replayed, chained([*first, item.fixed]), item.device)
-    only = before[0].saved if len(before) == 1 and before[0].device == item.device else None
-    without = only or difference(analysis, analysis.replayed, chained(first), item.device)
-    if with_all is None or without is None:
-        return None
-    step = None
-    if with_all.step_ns is not None and without.step_ns is not None:
-        step = with_all.step_ns - without.step_ns
-    return Difference(with_all.window_ns - without.window_ns, step)
 
 
 def _of(finding: Finding) -> int:
@@ -190,8 +217,9 @@ def _difference_of(left: Difference, finding: Finding) -> int:
     return left.step_ns if finding.saving_ns_per_step >= 0 and left.step_ns is not None else left.window_ns
 
 
-def _is_warning(finding: Finding) -> bool:
-    return finding.saving_ns > 0 and (finding.share or 0) >= WARNING_SHARE
+def _is_warning(item: Priced) -> bool:
+    finding = item.finding
+    return item.fixed is not None and finding.saving_ns > 0 and (finding.share or 0) >= WARNING_SHARE
 
 
 def _with_folded(item: Priced, other: Priced, why: str) -> Priced:

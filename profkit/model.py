@@ -95,9 +95,17 @@ class Trace:
         """One text of ``names``; "" for -1."""
         return "" if row < 0 else str(self.tables["names"].column(column)[row].as_py())
 
-    def name_rows(self, match: Callable[[str], bool], column: str = "base") -> Mask:
-        """Which rows of ``names`` satisfy ``match``, as a mask over ``names``."""
-        return np.fromiter((match(text) for text in self.text("names", column)), bool, self.rows("names"))
+    def name_rows(self, match: Callable[[str], bool], column: str = "base", among: Array | None = None) -> Mask:
+        """Which rows of ``names`` satisfy ``match``, as a mask over ``names``; ``among``: only these are asked for."""
+        if among is None:
+            return np.fromiter((match(text) for text in self.text("names", column)), bool, self.rows("names"))
+        wanted = np.zeros(self.rows("names") + 1, bool)
+        wanted[among] = True  # -1 is the last one
+        codes = np.flatnonzero(wanted[:-1])
+        texts = self.tables["names"].column(column).take(pa.array(codes)).to_pylist()
+        mask: Mask = wanted[:-1]
+        mask[codes] = [match(str(text)) for text in texts]
+        return mask
 
     def rows(self, table: str) -> int:
         return int(self.tables[table].num_rows)

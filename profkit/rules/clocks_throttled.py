@@ -1,4 +1,4 @@
-"""PK403 clocks that fall under load.
+"""PK403 clocks fall under load.
 
 What it finds
     Samples of the SM clock (GPC clock) while the GPU worked, 40 or more, in ten parts of equal count: a part after the

@@ -53,8 +53,9 @@ def check(analysis: Analysis) -> Iterator[Priced]:
     trace, work = analysis.trace, analysis.work
     rows = np.flatnonzero((work.table == COPIES) & (work.call >= 0))
     rows = rows[is_pageable(trace, work.row[rows])]
-    is_async = trace.name_rows(lambda name: "Async" in name or "WithStream" in name)
-    rows = rows[is_async[trace.array("calls", "name")[work.call[rows]]]]
+    name = trace.array("calls", "name")[work.call[rows]]
+    is_async = trace.name_rows(lambda name: "Async" in name or "WithStream" in name, among=name)
+    rows = rows[is_async[name]]
     taken = waits_of_every_step(analysis)
     rows = rows[~np.isin(work.row[rows], taken.copy if taken is not None else [])]
     kind = trace.array("copies", "kind")[work.row[rows]]

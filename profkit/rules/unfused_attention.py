@@ -1,4 +1,4 @@
-"""PK404 attention that took no fused path.
+"""PK404 attention without a fused kernel.
 
 What it finds
     A GEMM, a softmax and a GEMM on one stream, four times or more, with at most ten kernels of scaling, masking,

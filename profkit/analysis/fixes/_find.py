@@ -30,10 +30,22 @@ def call_names(analysis: Analysis, model: Model) -> Array:
 
 def named(analysis: Analysis, model: Model, *parts: str, without: tuple[str, ...] = ()) -> Ints:
     """Calls whose base name holds one of these texts, and none of ``without``."""
+    return np.flatnonzero(_fits(analysis, call_names(analysis, model), parts, without))
+
+
+def copied_by(analysis: Analysis, model: Model, ops: Ints, *parts: str, without: tuple[str, ...] = ()) -> Mask:
+    """Which operations were submitted by calls of such a name."""
+    return _fits(analysis, analysis.trace.array("calls", "name")[model.calls.row[model.call[ops]]], parts, without)
+
+
+def _fits(analysis: Analysis, names: Array, parts: tuple[str, ...], without: tuple[str, ...]) -> Mask:
+    if not len(names):
+        return np.zeros(0, bool)
     fits = analysis.trace.name_rows(
-        lambda name: any(part in name for part in parts) and not any(part in name for part in without)
+        lambda name: any(part in name for part in parts) and not any(part in name for part in without), among=names
     )
-    return np.flatnonzero(fits[call_names(analysis, model)]) if len(model.calls) else np.zeros(0, np.int64)
+    mask: Mask = fits[names]
+    return mask
 
 
 def step_of_calls(analysis: Analysis, model: Model) -> Ints:

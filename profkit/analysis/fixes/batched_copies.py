@@ -8,7 +8,7 @@ import numpy as np
 
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import H2D, LARGE_BYTES, call_names, copies, step_of_calls
+from profkit.analysis.fixes._find import H2D, LARGE_BYTES, copied_by, copies, step_of_calls
 from profkit.analysis.replay import edits
 from profkit.analysis.replay.model import Model
 from profkit.model import Ints
@@ -23,7 +23,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     if not len(ops):
         return None
     # One that waits for each of its copies has another fault first: async-copies.
-    is_async = analysis.trace.name_rows(lambda name: "Async" in name)[call_names(analysis, model)[model.call[ops]]]
+    is_async = copied_by(analysis, model, ops, "Async")
     ops = ops[(kind == H2D) & (size <= LARGE_BYTES) & (step[model.call[ops]] >= 0) & is_async]
     if not len(ops):
         return None

@@ -48,9 +48,9 @@ def _gone(model: Model, *, ops: Ints) -> Model:
 
 def named_kernels(analysis: Analysis, model: Model, name: str) -> Ints:
     """Operations that are kernels whose name holds a text, lower and upper case alike."""
-    fits = analysis.trace.name_rows(lambda text: name.lower() in text.lower(), "text")
     rows = np.flatnonzero(model.work.table == KERNELS)
     names = analysis.trace.array("kernels", "name")[model.work.row[rows]]
+    fits = analysis.trace.name_rows(lambda text: name.lower() in text.lower(), "text", among=names)
     return rows[fits[names]] if len(rows) else rows
 
 

@@ -13,7 +13,7 @@ from profkit.analysis.fixes._find import (
     D2H,
     H2D,
     LARGE_BYTES,
-    call_names,
+    copied_by,
     copies,
     is_pageable,
     usual_start,
@@ -27,9 +27,8 @@ from profkit.model import Ints
 
 def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     ops, kind, size = copies(analysis, model)
-    is_async = analysis.trace.name_rows(lambda name: "Async" in name or "WithStream" in name)
     mine = is_pageable(analysis, model, ops) & np.isin(kind, (H2D, D2H))
-    mine &= is_async[call_names(analysis, model)[model.call[ops]]] if len(ops) else False
+    mine &= copied_by(analysis, model, ops, "Async", "WithStream")
     if not mine.any():
         return None
     return of_copies(analysis, model, ops[mine], kind[mine], size[mine])

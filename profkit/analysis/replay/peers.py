@@ -58,9 +58,9 @@ def matched_collectives(trace: Trace, work: Work) -> list[Ints]:
     The n-th NCCL kernel of a name on each device belongs to the n-th of the others, where all devices have as many and
     each such set has a common instant; other collectives are left out, and keep their recorded length in a replay.
     """
-    is_nccl = trace.name_rows(lambda name: "nccl" in name.lower())
     rows = np.flatnonzero(work.table == KERNELS)
     name = trace.array("kernels", "name")[work.row[rows]] if len(rows) else rows
+    is_nccl = trace.name_rows(lambda name: "nccl" in name.lower(), among=name)
     keep = is_nccl[name] if len(rows) else rows.astype(bool)
     rows, name = rows[keep], name[keep]
     out = []

@@ -17,8 +17,11 @@ def find_polls(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> tuple
     However often a host asked: it goes on when the work is done. The queries before the last one, and the host's own
     work between them, take no time of their own in a replay.
     """
-    is_query = trace.name_rows(lambda name: name.endswith("Query") and ("Event" in name or "Stream" in name))
-    query = is_query[trace.array("calls", "name")[calls.row]] if len(calls) else np.zeros(0, bool)
+    name = trace.array("calls", "name")[calls.row]
+    is_query = trace.name_rows(
+        lambda name: name.endswith("Query") and ("Event" in name or "Stream" in name), among=name
+    )
+    query = is_query[name] if len(calls) else np.zeros(0, bool)
     none = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     if not query.any() or not len(work):
         return none, calls

@@ -16,7 +16,7 @@ from profkit.analysis.replay.trust import Trust, how_far
 from profkit.analysis.work import KERNELS, Work
 from profkit.model import Ints, Mask, Window
 
-MOST_OPS = 60_000
+MOST_OPS = 40_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 SETTLING = 2

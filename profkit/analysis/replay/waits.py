@@ -304,8 +304,8 @@ def _implicit(trace: Trace, calls: Calls, work: Work, submitted: Ints) -> _Pairs
 
     Left out are calls of a name that once returned while such an operation still ran: that name does not drain here.
     """
-    by_name = trace.name_rows(lambda name: name.startswith(_IMPLICIT) and "Async" not in name)
     name = trace.array("calls", "name")[calls.row]
+    by_name = trace.name_rows(lambda name: name.startswith(_IMPLICIT) and "Async" not in name, among=name)
     at = np.flatnonzero((calls.kind == ALLOCATOR) & by_name[name])
     process = trace.array("calls", "process")[calls.row[at]]
     pairs, never = _LatestPairs(work, len(at)), np.zeros(trace.rows("names") + 1, bool)
