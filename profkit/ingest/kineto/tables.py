@@ -261,7 +261,6 @@ def add_allocs(builder: Builder, lanes: Lanes, events: list[Instant]) -> None:
 def _add_memory_counters(builder: Builder, lanes: Lanes, events: list[Instant]) -> None:
     """What the caching allocator held in all at each of its events, where the trace says so."""
     device = mapped([e.args.device for e in events], lanes.known_device)
-    tracks = {row: lanes.counter_track(row) for row in np.unique(device[device >= 0]).tolist()}
     time = to_ns([e.ts for e in events])
     for name, value in (
         ("Total Allocated", _integers((e.args.allocated for e in events), len(events))),
@@ -275,7 +274,7 @@ def _add_memory_counters(builder: Builder, lanes: Lanes, events: list[Instant]) 
             builder.add(
                 "counters",
                 counter=np.full(len(known), counter),
-                track=np.asarray([tracks[row] for row in device[known].tolist()]),
+                track=mapped(device[known].tolist(), lanes.counter_track),
                 time_ns=time[known],
                 value=value[known].astype(np.float64),
             )
