@@ -39,7 +39,7 @@ def write_headline(analysis: Analysis, verdict: Verdict) -> str:
     doubts = [f.code for f in findings if f.severity != "info" and f.saving_ns < 0]
     silent = f" {text.count(len(verdict.not_run), 'rule')} could not judge this capture." if verdict.not_run else ""
     seen = f"nothing found that would give back 2 % of {_denominator(analysis)}"
-    if doubts or not verdict.clean or not _is_busy(analysis):
+    if doubts or hidden or not verdict.clean or not _is_busy(analysis):
         said = f" {', '.join(dict.fromkeys(doubts))} {'make' if len(doubts) > 1 else 'makes'} that doubtful."
         rest = f"{_mostly_idle(analysis)}.{note}{said if doubts else ''}{silent}"
         return f"{prefix}{seen.capitalize()}: {_busy(analysis)}{rest}"

@@ -83,7 +83,9 @@ def _rank(item: Priced) -> tuple[float, ...]:
 
 
 def _matters(finding: Finding) -> bool:
-    return finding.severity != "info" or (finding.saving_ns > 0 and (finding.share or 0) >= MATTERS_SHARE)
+    if finding.severity != "info" or all_rules()[finding.code].is_shown:
+        return True
+    return finding.saving_ns > 0 and (finding.share or 0) >= MATTERS_SHARE
 
 
 def one_for_all_devices(items: Sequence[Priced]) -> list[Priced]:

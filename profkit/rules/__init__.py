@@ -25,7 +25,8 @@ class Rule:
     """One fault. ``unmet`` says why a trace cannot be judged, "" if it can; then ``check`` finds the fault or nothing.
 
     ``fires`` and ``quiet`` build tiny traces in which the rule finds its fault and finds nothing: its tests. ``record``
-    says what to record so that the rule can judge. ``is_rest`` marks a rule that is about what other rules leave: its
+    says what to record so that the rule can judge. ``is_shown``: what it says matters also where no saving is known.
+    ``is_rest`` marks a rule that is about what other rules leave: its
     saving is what its fix gives back on top of theirs.
     """
 
@@ -38,6 +39,7 @@ class Rule:
     quiet: Callable[[], Trace]
     record: str = ""
     is_rest: bool = False
+    is_shown: bool = False
 
 
 def all_rules() -> dict[str, Rule]:

@@ -151,7 +151,7 @@ def priced_by_replay(
     if saving is None:
         facts["price_not_known"] = WAITS_FOR_ITSELF
         return Priced(Finding(**rest, facts=facts, severity=unpriced), measured_share=part)
-    facts |= {**found.facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
+    facts = {**found.facts, **facts, "assumed": "; ".join(found.assumed), "replay_error_share": replayed.trust.share}
     if replayed.sampled:
         facts["replayed"] = replayed.sampled
     if 0 <= most < saving.window_ns:

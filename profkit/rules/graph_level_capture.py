@@ -78,4 +78,5 @@ RULE = Rule(
     advice="Record again with --cuda-graph-trace=node (profkit trace does so by default).",
     fires=fires,
     quiet=quiet,
+    is_shown=True,
 )

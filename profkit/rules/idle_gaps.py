@@ -119,7 +119,8 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     }
     if explained and not needs_joined_work(analysis):
         found = analysis.found("overlapped-host-work")
-        return priced_by_replay(analysis, found, measured=cost, device=device, fixes=("overlapped-host-work",), **said)
+        fixes = ("overlapped-host-work",)
+        return priced_by_replay(analysis, found, measured=cost, most=cost, device=device, fixes=fixes, **said)
     step = analysis.steps.of_work[idle.ends_at[rows]]
     saving = mine.part(*HOST_CAUSES) if explained else -1
     return priced(analysis, device=device, cost=idle.length[rows], saving=saving, step=step, **said)

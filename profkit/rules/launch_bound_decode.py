@@ -38,13 +38,12 @@ import numpy as np
 from profkit import text
 from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH
 from profkit.analysis.context import Analysis
-from profkit.analysis.fixes import Found
-from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
 from profkit.analysis.intervals import percentile
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.arrays import distinct
 from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
+from profkit.rules._launches import as_graphs, sequences_that_wait
 from profkit.rules._price import Priced, priced_by_replay
 from profkit.testing import build_trace, launch, span
 
@@ -58,8 +57,11 @@ def check(analysis: Analysis) -> Iterator[Priced]:
     paced = analysis.launch_paced
     if paced.any() and analysis.found("replay-every-step") is not None:
         return  # eager steps among replays are PK204's
+    repeating = {waiting.device for waiting in sequences_that_wait(analysis)}  # PK202 says more of them
     for device in np.unique(idle.device[paced]).tolist():
         decode = _decode_steps(analysis, int(device))
+        if not decode.any() and device in repeating:
+            continue
         mine = paced & (idle.device == device)
         if decode.any():
             step = analysis.steps.of_work[idle.ends_at]
@@ -131,18 +133,6 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
             ),
         ),
     )
-
-
-def as_graphs(analysis: Analysis, kernels: Ints) -> Found | None:
-    """The launches of these kernels, each run of them as one graph launch."""
-    model = analysis.replayed.model
-    chosen = np.zeros(len(analysis.whole_work) + 1, bool)
-    chosen[analysis.whole_row(kernels)] = True
-    calls = model.call[chosen[model.row]]
-    keep = np.zeros(len(model.calls), bool)
-    keep[calls[calls >= 0]] = True
-    keep |= ~analysis.launch_calls[model.calls.row]  # what stands between two launches is judged by its kind
-    return of_runs(analysis, model, find_runs(analysis, model, keep))
 
 
 def _advice(analysis: Analysis) -> str:

@@ -139,5 +139,6 @@ RULE = Rule(
     advice="The GPU's own part is the share while it worked; what is missing over all of the time, it waited.",
     fires=fires,
     quiet=quiet,
+    is_shown=True,
     record="profkit check --model PRESET or config.json; decode and prefill ranges with their tokens as payload.",
 )

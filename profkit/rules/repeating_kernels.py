@@ -32,57 +32,25 @@ import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.analysis.steps import DECODE, MIXED
-from profkit.analysis.steps_kernels import KernelSequence, graph_share
+from profkit.analysis.steps_kernels import KernelSequence
 from profkit.analysis.waits import Waits, find_waits, is_pageable
 from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_gpu_rows
+from profkit.rules._launches import as_graphs, sequences_that_wait
 from profkit.rules._price import Priced, priced_by_replay
-from profkit.rules.launch_bound_decode import as_graphs
 from profkit.testing import build_trace, launch
 
-SMALLEST_SHARE = 0.10
 _MOSTLY = 0.5
-_BY_NAME = ("stages", "engine_annotations")
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
-    window = analysis.window.dur_ns if analysis.window else 0
-    if all(_named_decode(analysis, process) for process in np.unique(analysis.work.process).tolist()):
-        return  # PK201 judges them all
-    for sequence in analysis.kernel_sequences:
-        if _named_decode(analysis, sequence.process):
-            continue
-        if graph_share(analysis.trace, analysis.work, sequence.rows) >= _MOSTLY:
-            continue
-        inside = _gaps_inside(analysis, sequence)
-        if window and int(analysis.idle.length[inside].sum()) >= SMALLEST_SHARE * window:
-            yield _finding(analysis, sequence, inside, window)
+    for waiting in sequences_that_wait(analysis):
+        yield _finding(analysis, waiting.sequence, waiting.gaps)
 
 
-def _named_decode(analysis: Analysis, process: int) -> bool:
-    """Whether decode steps of a process are known by name."""
-    steps = analysis.steps
-    decodes = (steps.kind == DECODE) | (steps.kind == MIXED)
-    return steps.source in _BY_NAME and bool((decodes & (steps.process == process)).any())
-
-
-def _gaps_inside(analysis: Analysis, sequence: KernelSequence) -> Mask:
-    """Gaps that only launching explains and that a kernel inside a repetition ends, not its first one."""
-    repeats = sequence.repeats
-    inner = np.zeros(len(sequence.rows) + 1, np.int64)
-    np.add.at(inner, repeats.starts[repeats.whole] + 1, 1)
-    np.add.at(inner, repeats.ends[repeats.whole], -1)
-    is_inner = np.zeros(len(analysis.work), bool)
-    is_inner[sequence.rows[np.cumsum(inner)[:-1] > 0]] = True
-    idle = analysis.idle
-    unrecorded = analysis.work.call[idle.ends_at] < 0
-    mask: Mask = is_inner[idle.ends_at] & (analysis.launch_paced | unrecorded)
-    return mask
-
-
-def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window: int) -> Priced:
+def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask) -> Priced:
     idle, work, repeats = analysis.idle, analysis.work, sequence.repeats
+    window = analysis.window.dur_ns if analysis.window else 0
     count, length = int(repeats.whole.sum()), repeats.length
     cost = int(idle.length[inside].sum())
     device = int(work.device[sequence.rows[0]])
@@ -104,7 +72,7 @@ def _finding(analysis: Analysis, sequence: KernelSequence, inside: Mask, window:
             f"launched one by one: the GPU waited {text.ns(cost)} ({text.percent(cost / window)} of {text.ns(window)}) "
             f"for launches inside of it{_in_the_way(blocked)}"
         ),
-        cause="what repeats is submitted kernel by kernel",
+        cause="the GPU is launch-bound: what repeats is submitted kernel by kernel",
         advice=f"Remove {blocked} first: no graph can be captured with it. {RULE.advice}" if blocked else RULE.advice,
         facts={
             "kernels_per_repetition": length,

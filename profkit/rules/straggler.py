@@ -43,8 +43,8 @@ def check(analysis: Analysis) -> Iterator[Priced]:
         RULE,
         ("even-ranks",),
         lambda seen: (
-            f"{_who(analysis)} comes last to {text.count(seen.count, 'collective')}{_of(analysis)}: the "
-            "other ranks wait in their collective kernels"
+            f"{_who(analysis)} came last to {text.count(seen.count, 'collective')}{_of(analysis)}: each of the "
+            f"others waited in its collective kernel{_wait(analysis)}"
         ),
         "what one rank does between two collectives takes longer than on the others",
     )
@@ -54,12 +54,21 @@ def _who(analysis: Analysis) -> str:
     found = analysis.found("even-ranks")
     if found is None or not len(found.ops):
         return "One rank"
-    return text.printable(analysis.device_name(int(analysis.replayed.model.work.device[found.ops[0]])))
+    work, op = analysis.replayed.model.work, int(found.ops[0])
+    device, process = analysis.device_name(int(work.device[op])), int(work.process[op])
+    rank = int(analysis.trace.array("processes", "rank")[process]) if process >= 0 else -1
+    alone = len(np.unique(work.device[work.process == process])) == 1
+    return text.printable(f"rank {rank}" if rank >= 0 and alone else device)
 
 
 def _of(analysis: Analysis) -> str:
     found = analysis.found("even-ranks")
     return f" of {int(found.facts['collectives']):,}" if found is not None else ""
+
+
+def _wait(analysis: Analysis) -> str:
+    found = analysis.found("even-ranks")
+    return f", {text.ns(int(found.facts['late_by_p50_ns']))} for the last one (median)" if found is not None else ""
 
 
 def _several_ranks(analysis: Analysis) -> str:

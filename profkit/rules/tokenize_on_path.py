@@ -1,7 +1,8 @@
 """PK208 tokenization on the critical path.
 
 What it finds
-    Tokenization in ranges called tokenize, on the thread that launches, while the GPU waits for it.
+    Tokenization in ranges called tokenize, on the thread that launches, while the GPU waits for it; or on threads
+    of its own, where the GPU has nothing to do until one of them is done.
 
 Why it costs time
     The launching thread can do one thing at a time: while it tokenizes, the running requests get no next token. One
@@ -9,8 +10,9 @@ Why it costs time
 
 How the cost is computed
     Both prices are the recorded window minus a replay of the trace's own dependencies: the host's work inside of
-    tokenize ranges of the launching thread takes no time there. It fires where that gives back anything; the
-    severity says whether it matters.
+    tokenize ranges of the launching thread takes no time there. On threads of its own: the time in which the GPU
+    stood still and a tokenize range was open, where its next work began right behind one. It fires where that gives
+    back anything; the severity says whether it matters.
 
 What to do
     Tokenize on another thread or process (the fast tokenizers release the interpreter's lock), before the request
@@ -28,51 +30,77 @@ import numpy as np
 
 from profkit import text
 from profkit.analysis.context import Analysis
-from profkit.model import Finding, Trace
+from profkit.analysis.intervals import union
+from profkit.model import Finding, Ints, Trace
 from profkit.rules import Rule, needs_all, needs_gpu_rows, needs_joined_work
 from profkit.rules._by_fix import by_fix
+from profkit.rules._evidence import longest_first, of_work
 from profkit.rules._price import Priced, priced
 from profkit.schema import STAGES
 from profkit.testing import build_trace, launch, span
 
+SMALLEST_SHARE = 0.02
+"""Of the window: less is no bottleneck."""
+_MOST_BEHIND = 0.1
+_SOON_NS = 1_000_000
+"""Work that begins so soon behind a tokenize range (or behind a tenth of it) was waiting for it."""
+
 
 def check(analysis: Analysis) -> Iterator[Finding | Priced]:
-    idle = analysis.idle.by_cause()["stage_tokenize"] if analysis.has_gpu_rows else 0
-    cause = "the thread that launches also tokenizes"
+    own = analysis.idle.part("stage_tokenize")
     items = list(
         by_fix(
             analysis,
             RULE,
             ("tokenize-apart",),
             lambda seen: (
-                f"The launching thread tokenizes{seen.each_step}: {seen.time}; the GPU stood still for {text.ns(idle)} "
-                f"of it{_serial(analysis)}"
+                f"The launching thread tokenizes{seen.each_step}: {seen.time}; the GPU stood still for "
+                f"{text.ns(int(own.sum()))} of it{_serial(analysis)}"
             ),
-            cause,
+            "the thread that launches also tokenizes",
         )
     )
-    if items or not needs_joined_work(analysis):
+    if items:
         return iter(items)
-    return iter(_measured(analysis, idle, cause))
+    if needs_joined_work(analysis) and own.any():
+        return iter(_measured(analysis, own, "the thread that launches also tokenizes"))
+    apart = _waits_for_tokens(analysis)
+    share = int(apart.sum()) / analysis.window.dur_ns if analysis.window and analysis.window.dur_ns else 0
+    if share < SMALLEST_SHARE:
+        return iter(())
+    return iter(_measured(analysis, apart, "the next prefill waits for its tokens, which one thread makes in turn"))
 
 
-def _measured(analysis: Analysis, idle: int, cause: str) -> Iterator[Finding]:
-    """Where no call is joined to its work nothing can be replayed: what the GPU stood still meanwhile, as a ceiling."""
-    if not idle:
-        return
-    part = analysis.idle.part("stage_tokenize")
+def _waits_for_tokens(analysis: Analysis) -> Ints:
+    """How much of each gap lies in tokenize ranges of other threads, where one ends right before the gap does, ns."""
+    idle, ranges = analysis.idle, analysis.ranges
+    mine = np.flatnonzero(ranges.stage == STAGES.index("tokenize"))
+    covered = union(ranges.start[mine], ranges.end[mine])
+    part = covered.covered(idle.start, idle.end)
+    last = np.searchsorted(covered.end, idle.end, side="right") - 1
+    ends = np.where(last >= 0, covered.end[np.maximum(last, 0)], np.iinfo(np.int64).min // 2)
+    behind = idle.end - np.maximum(ends, idle.start)
+    # Work that begins while a range is open waits for another one.
+    return np.where((last >= 0) & (behind <= np.maximum(_MOST_BEHIND * part, _SOON_NS)), part, 0)
+
+
+def _measured(analysis: Analysis, part: Ints, cause: str) -> Iterator[Finding]:
+    """What nothing can replay (no calls joined to work, a hand-over between threads): what the GPU stood still."""
+    idle = int(part.sum())
+    gaps = np.flatnonzero(part)
     yield priced(
         analysis,
-        cost=part,
-        saving=part,
-        step=analysis.steps.of_work[analysis.idle.ends_at] if len(analysis.steps) else np.full(len(part), -1),
+        cost=part[gaps],
+        saving=part[gaps],
+        step=analysis.steps.of_work[analysis.idle.ends_at[gaps]],
         code=RULE.code,
         title=RULE.title,
         key=f"{RULE.code}:all:fault:",
-        message=f"The GPU stood still for {text.ns(idle)} while a thread tokenized{_serial(analysis)}",
+        message=f"Work waits for its tokens: the GPU stood still for {text.ns(idle)} of tokenizing{_serial(analysis)}",
         cause=cause,
         advice=RULE.advice,
-        facts={"idle_ns": idle},
+        facts={"idle_ns": idle, "gaps": len(gaps)},
+        evidence=of_work(analysis, analysis.idle.ends_at[gaps[longest_first(part[gaps])]]),
     )
 
 
@@ -105,13 +133,13 @@ def fires() -> Trace:
 
 
 def quiet() -> Trace:
-    """The same steps, tokenized on another thread."""
+    """Steps that keep the GPU busy while another thread tokenizes."""
     rows = []
     for i in range(5):
         t = i * 1_000_000
         rows.append(span("decode", t, 990_000, payload=1))
         rows.append(span("tokenize", t + 10_000, 300_000, payload=100, tid=200))
-        rows += launch("gemm", at=t + 320_000, start=t + 330_000, dur=600_000)
+        rows += launch("gemm", at=t + 5_000, start=t + 10_000, dur=980_000)
     return build_trace(*rows)
 
 
@@ -120,7 +148,7 @@ RULE = Rule(
     title="Tokenization on the critical path",
     unmet=needs_all(needs_gpu_rows, _has_ranges),
     check=check,
-    advice="Tokenize on another thread or process, before the request reaches the engine.",
+    advice="Tokenize on other threads or processes, several at once, before the request reaches the engine.",
     fires=fires,
     quiet=quiet,
     record="Put profkit.stage('tokenize') around tokenization.",

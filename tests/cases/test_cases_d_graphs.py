@@ -52,7 +52,7 @@ def test_D06a_the_same_kernels_again_and_again(nsys: Any, check: Any, page: Any,
     seen = check(path)
 
     # The launches are what the GPU waits for, a graph the one fix: with calls both are one finding.
-    assert seen.codes == ["PK201" if calls else "PK202"]
+    assert seen.codes == ["PK202"]
     assert "50 kernels repeats 100 times" in seen.text
     (hint,) = check(path, "--select", "PK202").findings("PK202")
     assert (hint["facts"]["kernels_per_repetition"], hint["facts"]["repetitions"]) == (50, 100)

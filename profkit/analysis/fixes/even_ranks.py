@@ -50,7 +50,7 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
         free=even,
         fixed=even,
         assumed=(f"{text.printable(device)} takes as long between collectives as the others do",),
-        facts={"collectives": every.shape[1], "late": len(at)},
+        facts={"collectives": every.shape[1], "late": len(at), "late_by_p50_ns": int(np.median(late_by[at]))},
         ops=every[late, at],
     )
 
