@@ -47,7 +47,7 @@ FEWEST_STEPS = 3
 """What one or two steps hold may be the end of the capture."""
 FIXES = ("read-later", "no-step-sync")
 """Read-backs looked at a step later; other synchronisations gone."""
-TOGETHER = 1.25
+TOGETHER = 1.1
 """Both fixes are named where they save so many times what the better one saves alone."""
 
 
