@@ -131,6 +131,8 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
         if finding.message not in result.headline:
             lines.append(f"  {text.clip(finding.message, 1_000)}")
         lines.append(f"  to do: {finding.advice}")
+        if everything and finding.fixes:
+            lines.append(f"  priced as: profkit whatif {' '.join(f'--fix {fix}' for fix in finding.fixes)}")
         assumed = [part for part in str(finding.facts.get("assumed", "")).split("; ") if part and part not in said]
         if finding.saving_ns > 0 and assumed:
             lines.append(f"  assumed: {text.clip('; '.join(assumed), 400)}")

@@ -18,7 +18,7 @@ def run(
     """
     import inspect
 
-    from profkit.rules import all_rules
+    from profkit.rules import FAMILIES, all_rules
     from profkit.show import document, to_json
 
     rules = all_rules()
@@ -32,7 +32,9 @@ def run(
     elif code:
         print(pages[chosen[0].code])
     else:
-        print("\n".join(f"{rule.code}  {rule.title}" for rule in chosen))
+        for family, about in FAMILIES.items():
+            print(f"{family}xx  {about}")
+            print("\n".join(f"  {rule.code}  {rule.title}" for rule in chosen if rule.code.startswith(family)))
 
 
 COMMAND = Command(name="rules", run=run, example="profkit rules PK201")

@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 HEADINGS = ("What it finds", "Why it costs time", "How the cost is computed", "What to do", "When it is wrong")
 
 
+FAMILIES = {
+    "PK1": "the GPU stands still",
+    "PK2": "the host, and launches",
+    "PK3": "copies and synchronisation",
+    "PK4": "kernels",
+    "PK5": "the capture: what makes its numbers doubtful",
+    "PK6": "collectives of several ranks",
+    "PK7": "serving and memory",
+}
+
+
 @dataclass(frozen=True)
 class Rule:
     """One fault. ``unmet`` says why a trace cannot be judged, "" if it can; then ``check`` finds the fault or nothing.
