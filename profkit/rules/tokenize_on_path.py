@@ -54,8 +54,8 @@ def check(analysis: Analysis) -> Iterator[Finding | Priced]:
             RULE,
             ("tokenize-apart",),
             lambda seen: (
-                f"The launching thread tokenizes{seen.each_step}: {seen.time}; the GPU stood still for "
-                f"{text.ns(int(own.sum()))} of it{_serial(analysis)}"
+                f"The launching thread tokenizes{_serial(analysis)}; the GPU stood still for {text.ns(int(own.sum()))}"
+                " of it"
             ),
             "the thread that launches also tokenizes",
         )
@@ -111,7 +111,7 @@ def _serial(analysis: Analysis) -> str:
     total = int((ranges.end[mine] - ranges.start[mine]).sum())
     threads = len(np.unique(ranges.track[mine]))
     where = "one thread" if threads == 1 else f"{threads} threads"
-    return f"; {text.count(len(mine), 'tokenize range')} of {text.ns(total)} in all, on {where}"
+    return f": {text.count(len(mine), 'tokenize range')} of {text.ns(total)} in all, on {where}"
 
 
 def _has_ranges(analysis: Analysis) -> str:
