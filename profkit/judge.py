@@ -205,7 +205,8 @@ def _with_rest(analysis: Analysis, kept: list[Priced], made: _Made, item: Priced
         at = made.first(kept)
         why = f"explained by {made.codes}"
         return [_with_folded(other, item, why) if i == at else other for i, other in enumerate(kept)]
-    finding = with_saving(analysis, item.finding, left, item.device)
+    # Two fixes may give back more together than both alone: that is not what this one gives back.
+    finding = with_saving(analysis, item.finding, _at_most(left, item.finding), item.device)
     facts = {**finding.facts, "on_top_of": made.codes}
     return [*kept, replace(item, finding=replace(finding, facts=facts))]
 
@@ -217,6 +218,13 @@ def _of(finding: Finding) -> int:
 def _difference_of(left: Difference, finding: Finding) -> int:
     """Of a difference what a finding's saving is of: a step, or the window."""
     return left.step_ns if finding.saving_ns_per_step >= 0 and left.step_ns is not None else left.window_ns
+
+
+def _at_most(left: Difference, finding: Finding) -> Difference:
+    step = left.step_ns
+    if step is not None and finding.saving_ns_per_step >= 0:
+        step = min(step, finding.saving_ns_per_step)
+    return Difference(min(left.window_ns, finding.saving_ns), step)
 
 
 def _is_warning(item: Priced) -> bool:

@@ -12,11 +12,10 @@ from profkit.analysis.idle_pieces import CAUSES, DEVICE_CAUSES, Idle
 from profkit.analysis.work import Work
 from profkit.model import Array, Ints, Mask
 
-LONGEST_PYTHON_NS = 100_000
-"""More host code than this between two launches is host work, not the price of a launch."""
-SHORTEST_PYTHON_NS = 20_000
 USUAL_TIMES = 8
-"""So many times what usually lies between two launches of a thread is host work, too, if it is SHORTEST_PYTHON_NS."""
+"""More host code than so many times what usually lies between two launches is host work, not the price of a launch."""
+SHORTEST_PYTHON_NS, LONGEST_PYTHON_NS = 20_000, 1_000_000
+"""Between these borders."""
 
 _OTHER_WORK = tuple(
     cause for cause in CAUSES if cause not in ("python", "launch_call", "launch_latency", "graph_startup")

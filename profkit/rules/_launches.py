@@ -11,6 +11,7 @@ from profkit.analysis.fixes import Found
 from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
 from profkit.analysis.steps import DECODE, MIXED
 from profkit.analysis.steps_kernels import KernelSequence, graph_share
+from profkit.analysis.work import KERNELS
 from profkit.model import Ints, Mask
 
 SMALLEST_SHARE = 0.10
@@ -21,11 +22,15 @@ _BY_NAME = ("stages", "engine_annotations")
 
 @dataclass(frozen=True)
 class Waiting:
-    """A sequence of kernels that repeats, and the gaps of ``idle`` inside of it that launching explains."""
+    """A sequence of kernels that repeats, and the gaps of ``idle`` inside of it that launching explains.
+
+    ``share`` is the part of the device's kernels that its whole repetitions are.
+    """
 
     sequence: KernelSequence
     gaps: Mask
     device: int
+    share: float
 
 
 def sequences_that_wait(analysis: Analysis) -> list[Waiting]:
@@ -41,7 +46,10 @@ def sequences_that_wait(analysis: Analysis) -> list[Waiting]:
             continue
         inside = _gaps_inside(analysis, sequence)
         if window and int(analysis.idle.length[inside].sum()) >= SMALLEST_SHARE * window:
-            out.append(Waiting(sequence, inside, int(analysis.work.device[sequence.rows[0]])))
+            device = int(analysis.work.device[sequence.rows[0]])
+            kernels = int(((analysis.work.device == device) & (analysis.work.table == KERNELS)).sum())
+            repeated = int(sequence.repeats.whole.sum()) * sequence.repeats.length
+            out.append(Waiting(sequence, inside, device, repeated / max(kernels, 1)))
     return out
 
 

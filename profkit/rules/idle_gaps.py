@@ -93,7 +93,7 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
             + _meanwhile(analysis, rows, causes, ranked, explained)
         ),
         "cause": (
-            f"the host had not yet submitted the next work; mostly it was in: {WORDS[ranked[0][1]]}"
+            f"the host had not yet submitted the next work; mostly it was in: {WORDS[_known(ranked)]}"
             f"{_mostly_in(analysis, rows, cost)}"
             if explained
             else "not in this capture: calls were not recorded, or the GPU was held by work that was not"
@@ -136,9 +136,14 @@ def _meanwhile(
     inside = [
         f"{text.clip(name, 60)} {text.ns(value)}"
         for name, value in idle_by_range(analysis, rows)
-        if name not in STAGES and value >= SMALLEST_RANGE_SHARE * sum(causes.values())
+        if name not in STAGES and "ProfilerStep#" not in name and value >= SMALLEST_RANGE_SHARE * sum(causes.values())
     ]
     return f"meanwhile the host was in: {during}" + (f"; in range {', '.join(inside[:2])}" if inside else "")
+
+
+def _known(ranked: list[tuple[int, str]]) -> str:
+    """The cause that takes most, of those that were recorded."""
+    return next((cause for _, cause in ranked if cause != "unknown"), ranked[0][1])
 
 
 def _mostly_in(analysis: Analysis, rows: Ints, total: int) -> str:

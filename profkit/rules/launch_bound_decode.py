@@ -10,7 +10,7 @@ Why it costs time
 
 How the cost is computed
     Fires where idle gaps that hold nothing but launching (the deciding thread was in launch calls, in little of its
-    own code between two launches (eight times what usually lies there, 20 to 100 us), or the launch was on its way
+    own code between two launches (eight times what usually lies there, 20 us to 1 ms), or the launch was on its way
     for at most 100 us) are at least 2 % of the time of these steps, and most kernels start within 20 us of their
     launch call. Both prices are the recorded window minus a replay of the trace's own dependencies. cost: the
     launches, and the host's work between them, take no time. saving: each run of launches without a wait or a host
@@ -48,6 +48,7 @@ from profkit.rules._price import Priced, priced_by_replay
 from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.02
+_NEARLY_ALL = 0.9
 LONGEST_START_NS = 20_000
 """A kernel that starts later than this after its launch call waited in a queue."""
 
@@ -57,7 +58,8 @@ def check(analysis: Analysis) -> Iterator[Priced]:
     paced = analysis.launch_paced
     if paced.any() and analysis.found("replay-every-step") is not None:
         return  # eager steps among replays are PK204's
-    repeating = {waiting.device for waiting in sequences_that_wait(analysis)}  # PK202 says more of them
+    # PK202 says more of what repeats.
+    repeating = {waiting.device for waiting in sequences_that_wait(analysis) if waiting.share >= _NEARLY_ALL}
     for device in np.unique(idle.device[paced]).tolist():
         decode = _decode_steps(analysis, int(device))
         if not decode.any() and device in repeating:
