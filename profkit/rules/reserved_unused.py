@@ -45,6 +45,8 @@ UNUSED_SHARE = 0.25
 SMALLEST_BYTES = 1_000_000_000
 NEAR_NS = 20_000_000
 """Between two calls of one retry: it does nothing else, but a free may have waited for the device."""
+_LONGEST_NS = 1 << 45
+"""Ten hours: a longer call is damage, and sums must not overflow."""
 _MALLOC = re.compile(r"^(cuda|hip)Malloc$")
 _FREE = re.compile(r"^(cuda|hip)Free$")
 
@@ -71,7 +73,7 @@ def check(analysis: Analysis) -> Iterator[Finding]:
 def _finding(analysis: Analysis, peak: _Peak, calls: Ints, retries: int) -> Finding:
     unused = peak.reserved - peak.allocated
     share = unused / peak.reserved if peak.reserved else None
-    length = analysis.trace.array("calls", "dur_ns")[calls]
+    length = np.minimum(analysis.trace.array("calls", "dur_ns")[calls], _LONGEST_NS)
     time = int(length.sum())
     again = (
         f"; {text.count(retries, 'allocation retry', 'allocation retries')} (cudaFree within {text.ns(NEAR_NS)} of "
