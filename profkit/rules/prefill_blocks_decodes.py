@@ -1,4 +1,4 @@
-"""PK701 prefill that blocks decodes.
+"""PK701 prefill blocks decodes.
 
 What it finds
     Prefill steps between two decode steps of an engine while sequences that had their first token stood still: one
