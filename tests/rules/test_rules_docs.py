@@ -1,4 +1,7 @@
-"""docs/rules.md lists every rule; each page says what it must. PROFKIT_WRITE_DOCS=1 pytest tests/rules writes the table."""
+"""docs/rules.md lists every rule, and each page says what it must.
+
+The table is made from the docstrings of the modules: PROFKIT_WRITE_DOCS=1 pytest tests/rules writes it.
+"""
 
 import inspect
 import os
