@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from profkit.analysis.fixes import Found
     from profkit.analysis.llm import Llm
     from profkit.analysis.replay.price import Replayed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -219,13 +222,18 @@ class Analysis:
         """What a fix, as ``whatif --fix`` takes it, finds in what is replayed; looked for once."""
         from profkit.analysis.fixes import parse_fix  # a fix is built on this class
 
-        if fix not in self._found:
-            known, argument = parse_fix(fix)
-            self._found[fix] = known.find(self, self.replayed.model, argument)
-        return self._found[fix]
+        known, argument = parse_fix(fix)
+        return self.once(("fix", fix), lambda: known.find(self, self.replayed.model, argument))
+
+    def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """What ``make`` returns, made when it is first asked for: for what several rules need."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: T = self._kept[key]
+        return kept
 
     @cached_property
-    def _found(self) -> dict[str, Found | None]:
+    def _kept(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     @cached_property

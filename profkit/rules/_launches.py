@@ -35,6 +35,10 @@ class Waiting:
 
 def sequences_that_wait(analysis: Analysis) -> list[Waiting]:
     """Sequences that no decode steps name, that no graph replays, and whose GPU waits for launches inside of them."""
+    return analysis.once(("sequences that wait",), lambda: _sequences_that_wait(analysis))
+
+
+def _sequences_that_wait(analysis: Analysis) -> list[Waiting]:
     if all(_named_decode(analysis, process) for process in np.unique(analysis.work.process).tolist()):
         return []
     window = analysis.window.dur_ns if analysis.window else 0

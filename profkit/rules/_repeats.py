@@ -37,6 +37,10 @@ def find_repeats(analysis: Analysis, device: int) -> Repeats | None:
 
     None where fewer than FEWEST of them are alike.
     """
+    return analysis.once(("repeats", device), lambda: _find_repeats(analysis, device))
+
+
+def _find_repeats(analysis: Analysis, device: int) -> Repeats | None:
     work, steps = analysis.work, analysis.steps
     if not len(steps):
         return None

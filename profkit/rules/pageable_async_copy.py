@@ -47,6 +47,8 @@ from profkit.testing import Row, build_trace, call, copy
 
 _UNKNOWN = MEMORY_KINDS.index("unknown")
 _SMALL_BYTES = 64_000
+NEXT_TO_NOTHING = 0.0005
+"""Of the window: copies and calls that take less together have no price worth a replay."""
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
@@ -78,15 +80,17 @@ def _finding(analysis: Analysis, device: int, word: str, rows: Ints, every: Ints
     followed = _synced(analysis, calls)
     names = sorted({trace.name(int(n), "base") for n in np.unique(trace.array("calls", "name")[calls])})
     total_bytes, total = int(size.sum()), int(length.sum())
+    measured = int(np.maximum(host, length).sum())
+    window = analysis.window.dur_ns if analysis.window else 0
     small = word == "d2h" and int(size.max()) <= _SMALL_BYTES
     what = f"small read-back{'s' if len(rows) > 1 else ''}" if small else ("upload" if word == "h2d" else "download")
     longest = rows[np.argsort(-length, kind="stable")]
     first = int(longest[0])
     return priced_by_replay(
         analysis,
-        _pinned(analysis, every),
+        _pinned(analysis, every) if measured >= NEXT_TO_NOTHING * window else None,
         fixes=("pinned-copies",),
-        measured=int(np.maximum(host, length).sum()),
+        measured=measured,
         device=device,
         code=RULE.code,
         title=RULE.title,
