@@ -12,6 +12,7 @@ from profkit.analysis.operators import operator_times
 from profkit.analysis.steps import DECODE, MIXED, OTHER, PREFILL
 from profkit.judge import Verdict
 from profkit.model import Finding, Window
+from profkit.rules import needs_joined_work
 
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
@@ -80,8 +81,10 @@ def _bound(finding: Finding) -> str:
 
 
 def _is_busy(analysis: Analysis) -> bool:
-    """Whether there is enough GPU work, with little enough idle time, to call a trace healthy."""
+    """Whether there is enough GPU work, with its calls and little enough idle time, to call a trace healthy."""
     shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
+    if needs_joined_work(analysis):  # the host, its copies and its waits were not judged
+        return False
     return len(analysis.work) >= _FEWEST_ROWS and bool(shares) and min(shares) >= _HEALTHY_SHARE
 
 
