@@ -13,6 +13,7 @@ from profkit.rules._price import MATTERS_SHARE, WARNING_SHARE, Priced, chained, 
 
 MOST_FINDINGS = 6
 _MEASURED_IS_MORE = 2
+_MOST_PLACES = 8
 LEFT_SHARE = 0.25
 """A finding of which another one's fix leaves less than this part is folded into that one."""
 
@@ -53,7 +54,7 @@ def run_rules(analysis: Analysis, wanted: Callable[[str], bool] = lambda code: T
         if reason:
             not_run.append(NotRun(rule.code, rule.title, reason, rule.record))
             continue
-        items = one_for_all_devices(judged(rule, analysis))
+        items = one_for_all_devices(analysis, judged(rule, analysis))
         (rest if rule.is_rest else found).extend(items)
         if not items:
             clean.append(rule.code)
@@ -88,20 +89,22 @@ def _matters(finding: Finding) -> bool:
     return finding.saving_ns > 0 and (finding.share or 0) >= MATTERS_SHARE
 
 
-def one_for_all_devices(items: Sequence[Priced]) -> list[Priced]:
+def one_for_all_devices(analysis: Analysis, items: Sequence[Priced]) -> list[Priced]:
     """The same fault on several devices or ranks is one finding: that of the largest saving, with the others folded."""
     groups: dict[tuple[str, str], list[Priced]] = {}
     for item in items:
         code, _, kind, name = item.finding.key.split(":", 3)
         groups.setdefault((code, f"{kind}:{name}"), []).append(item)
-    return [_first_of(sorted(group, key=_rank)) for group in groups.values()]
+    return [_first_of(analysis, sorted(group, key=_rank)) for group in groups.values()]
 
 
-def _first_of(group: Sequence[Priced]) -> Priced:
+def _first_of(analysis: Analysis, group: Sequence[Priced]) -> Priced:
     first, *more = group
     if not more:
         return first
-    where = ", ".join(f"GPU {item.finding.key.split(':')[1]}" for item in more[:8]) + (" ..." if len(more) > 8 else "")
+    rows = [item.finding.key.split(":")[1] for item in more[:_MOST_PLACES]]
+    places = [f"GPU {analysis.device_number[int(row)]}" if row.isdecimal() else row for row in rows]
+    where = ", ".join(places) + (" ..." if len(more) > _MOST_PLACES else "")
     return replace(
         first,
         finding=replace(

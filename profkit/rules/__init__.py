@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from profkit.analysis.context import Analysis
@@ -53,6 +54,7 @@ class Rule:
     is_shown: bool = False
 
 
+@cache
 def all_rules() -> dict[str, Rule]:
     """Every rule by its code."""
     return dict(sorted(discover("profkit.rules", "RULE", Rule, key="code").items()))
