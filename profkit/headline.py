@@ -17,6 +17,7 @@ from profkit.rules import needs_joined_work
 _CAPTURE_FAULT = "PK502"
 _HIDDEN_KERNELS = "PK501"
 _IDLE = "PK101"
+_CAPTURE = "PK5"
 _HEALTHY_SHARE = 0.9
 _FEWEST_ROWS = 100
 _HARDLY_ANY = 0.01
@@ -37,6 +38,8 @@ def write_headline(analysis: Analysis, verdict: Verdict) -> str:
         return f"{prefix}{_bound(worst)}{note}"
     if _hardly_any(analysis):
         return f"{prefix}Hardly any GPU work in this capture: {_busy(analysis)}.{note}"
+    if not verdict.of_all:
+        return f"{prefix}Of the rules that were selected: {_selected(verdict)}; {_busy(analysis)}.{note}"
     doubts = [f.code for f in findings if f.severity != "info" and f.saving_ns < 0]
     silent = f" {text.count(len(verdict.not_run), 'rule')} could not judge this capture." if verdict.not_run else ""
     seen = f"nothing found that would give back 2 % of {_denominator(analysis)}"
@@ -64,7 +67,14 @@ def worst_finding(findings: Sequence[Finding]) -> Finding | None:
 
 def _is_unpriced(finding: Finding) -> bool:
     """A fault of the run whose price is not known: what is said of the capture alone bounds no step."""
-    return finding.saving_ns < 0 and "price_not_known" in finding.facts
+    return finding.saving_ns < 0 and not finding.code.startswith(_CAPTURE)
+
+
+def _selected(verdict: Verdict) -> str:
+    if not verdict.clean and not verdict.every:
+        return "none could judge this capture" if verdict.not_run else "none is left"
+    judged = len(verdict.clean) + len({f.code for f in verdict.every})
+    return f"{text.count(judged, 'rule')} found nothing that would give back 2 %"
 
 
 def _bound(finding: Finding) -> str:
@@ -91,7 +101,8 @@ def _is_busy(analysis: Analysis) -> bool:
 def _mostly_idle(analysis: Analysis) -> str:
     """What most of the idle time was due to, where there is much."""
     idle = {cause: ns for cause, ns in analysis.idle.by_cause().items() if ns}
-    if _is_busy(analysis) or not idle:
+    shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
+    if not idle or (shares and min(shares) >= _HEALTHY_SHARE):
         return ""
     cause = max(idle, key=lambda name: (idle[name], name))
     return f", idle mostly by {cause} ({text.ns(idle[cause])} of {text.ns(sum(idle.values()))})"

@@ -26,6 +26,8 @@ class Verdict:
     others: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
     clean: tuple[str, ...]
+    of_all: bool = True
+    """Whether all rules were asked."""
 
     @property
     def every(self) -> tuple[Finding, ...]:
@@ -62,7 +64,8 @@ def run_rules(analysis: Analysis, wanted: Callable[[str], bool] = lambda code: T
     matters = [finding for finding in ranked if _matters(finding)]
     shown = matters[:MOST_FINDINGS]
     others = [*matters[MOST_FINDINGS:], *(finding for finding in ranked if not _matters(finding))]
-    return Verdict(tuple(shown), tuple(others), tuple(not_run), tuple(clean))
+    of_all = all(wanted(code) for code in all_rules())
+    return Verdict(tuple(shown), tuple(others), tuple(not_run), tuple(clean), of_all)
 
 
 def judged(rule: Rule, analysis: Analysis) -> list[Priced]:
@@ -105,8 +108,11 @@ def _first_of(analysis: Analysis, group: Sequence[Priced]) -> Priced:
     rows = [item.finding.key.split(":")[1] for item in more[:_MOST_PLACES]]
     places = [f"GPU {analysis.device_number[int(row)]}" if row.isdecimal() else row for row in rows]
     where = ", ".join(places) + (" ..." if len(more) > _MOST_PLACES else "")
+    fixed = [item.fixed for item in group if item.fixed is not None]
     return replace(
         first,
+        fixed=chained(fixed) if fixed else None,
+        saved=None,  # what was replayed is the fix on one device
         finding=replace(
             first.finding,
             message=f"{first.finding.message}; likewise on {where}",
@@ -173,7 +179,8 @@ class _Made:
         step = None
         if with_it.step_ns is not None and without.step_ns is not None:
             step = with_it.step_ns - without.step_ns
-        return Difference(with_it.window_ns - without.window_ns, step)
+        window, steady = with_it.window_ns - without.window_ns, with_it.steady_ns - without.steady_ns
+        return Difference(window, step, steady)
 
     def on_top(self, item: Priced) -> int:
         """The same in what the finding's saving counts, ns; all of it where that cannot be replayed."""
@@ -182,7 +189,7 @@ class _Made:
 
     def _of(self, items: Sequence[Priced], device: int) -> Difference | None:
         """What some fixes save together; asked for again when one more is made."""
-        if len(items) == 1 and items[0].device == device:
+        if len(items) == 1 and items[0].device == device and items[0].saved is not None:
             return items[0].saved
         key = (hash(tuple(id(item.fixed) for item in items)), device)
         if key not in self._saved:
@@ -227,7 +234,7 @@ def _at_most(left: Difference, finding: Finding) -> Difference:
     step = left.step_ns
     if step is not None and finding.saving_ns_per_step >= 0:
         step = min(step, finding.saving_ns_per_step)
-    return Difference(min(left.window_ns, finding.saving_ns), step)
+    return Difference(min(left.window_ns, finding.saving_ns), step, min(left.steady_ns, finding.saving_ns))
 
 
 def _is_warning(item: Priced) -> bool:

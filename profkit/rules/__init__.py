@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+from profkit.analysis.calls import COPY
 from profkit.analysis.context import Analysis
 from profkit.model import Finding, Trace
 from profkit.plugins import discover
@@ -74,6 +75,17 @@ def needs_calls(analysis: Analysis) -> str:
     return analysis.trace.why_missing("calls") or "no CUDA calls were recorded"
 
 
+def needs_copies(analysis: Analysis) -> str:
+    """Why copies cannot be judged although there were some, "" where they can, or where nothing was copied."""
+    trace = analysis.trace
+    reason = trace.why_missing("copies")
+    if reason and not trace.why_missing("kernels"):
+        return reason
+    if not trace.rows("copies") and (analysis.call_kind == COPY).any():
+        return "copies were asked for, and have no rows in this capture"
+    return ""
+
+
 def needs_joined_work(analysis: Analysis) -> str:
     """Why no GPU work can be traced back to a call, "" if some can."""
     if (analysis.work.call >= 0).any():
@@ -95,10 +107,9 @@ def needs_steps(analysis: Analysis) -> str:
     return "no steps in this trace: put profkit.stage('prefill') and profkit.stage('decode') around them"
 
 
-def needs_many_steps(analysis: Analysis, fewest: int) -> str:
-    """Why there are too few steps, "" if there are enough."""
-    found = len(analysis.steps)
-    return "" if found >= fewest else f"{found} of the {fewest} steps that tell what is usual"
+def needs_many_steps(found: int, fewest: int) -> str:
+    """Why there are too few counted steps, "" if there are enough."""
+    return "" if found >= fewest else f"{found} of the {fewest} whole steps behind warm-up that tell what is usual"
 
 
 def needs_all(*needs: Callable[[Analysis], str]) -> Callable[[Analysis], str]:

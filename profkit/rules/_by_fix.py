@@ -18,6 +18,7 @@ from profkit.model import Evidence, Ints, Window, evidence
 from profkit.rules import Rule
 from profkit.rules._price import Priced, found_by, priced_by_replay
 
+_LONGEST_NS = 1 << 52
 _TABLES = {KERNELS: "kernels", COPIES: "copies", GRAPHS: "graphs"}
 
 
@@ -61,30 +62,56 @@ class Seen:
 
 
 def by_fix(
-    analysis: Analysis, rule: Rule, fixes: tuple[str, ...], say: Callable[[Seen], str], cause: str, **rest: Any
-) -> Iterator[Priced]:
-    """The finding of a rule whose fault these fixes take away; nothing where they find or would save nothing."""
+    analysis: Analysis, rule: Rule, fixes: tuple[str, ...], say: Callable[[Seen], str], cause: str,
+    everywhere: bool = False, **rest: Any,
+) -> Iterator[Priced]:  # fmt: skip
+    """The finding of a rule whose fault these fixes take away; nothing where they find or would save nothing.
+
+    It is priced on the device of the process that most of it is in; ``everywhere``: over all devices.
+    """
     found = found_by(analysis, fixes)
     if found is None:
         return
     seen = look(analysis, found)
+    device = -1 if everywhere else _device_of_most(analysis, found)
     facts = {"count": seen.count, "time_ns": seen.ns, "longest_ns": seen.longest_ns, "steps_with_it": seen.steps}
     item = priced_by_replay(
         analysis,
         found,
         measured=0,  # what the host spent says nothing of the GPU
         fixes=fixes,
+        device=device,
         code=rule.code,
         title=rule.title,
-        key=f"{rule.code}:all:fault:",
+        key=f"{rule.code}:{device if device >= 0 else 'all'}:fault:",
         message=say(seen),
         cause=cause,
         facts=facts | ({"calls": seen.names} if seen.names else {}) | rest.pop("facts", {}),
         evidence=seen.evidence,
         **{"advice": rule.advice, **rest},
     )
-    if item.finding.saving_ns != 0:
+    if item.finding.saving_ns != 0 or item.finding.saving_ns_per_step > 0:
         yield item
+
+
+def _device_of_most(analysis: Analysis, found: Found) -> int:
+    """The device of the process that most of a fault is in, where that has only one; -1: it is priced over all.
+
+    Another engine in the same trace has steps and an end of its own.
+    """
+    model = analysis.replayed.model
+    calls, ops = found.calls, found.ops
+    if len(calls):
+        process = analysis.trace.array("calls", "process")[model.calls.row[calls]]
+        length = found.host_ns if found.host_ns is not None else model.calls.end[calls] - model.calls.start[calls]
+    else:
+        process, length = model.work.process[ops], model.work.end[ops] - model.work.start[ops]
+    known = process >= 0
+    if not known.any():
+        return -1
+    total = np.bincount(process[known], weights=np.minimum(length[known], _LONGEST_NS))
+    devices = np.unique(model.work.device[model.work.process == int(total.argmax())])
+    return int(devices[0]) if len(devices) == 1 else -1
 
 
 def look(analysis: Analysis, found: Found) -> Seen:

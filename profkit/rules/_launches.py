@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Found
 from profkit.analysis.fixes.cuda_graphs import find_runs, of_runs
-from profkit.analysis.steps import DECODE, MIXED
+from profkit.analysis.steps import DECODE, MIXED, PREFILL
 from profkit.analysis.steps_kernels import KernelSequence, graph_share
 from profkit.analysis.work import KERNELS
 from profkit.model import Ints, Mask
@@ -39,12 +39,12 @@ def sequences_that_wait(analysis: Analysis) -> list[Waiting]:
 
 
 def _sequences_that_wait(analysis: Analysis) -> list[Waiting]:
-    if all(_named_decode(analysis, process) for process in np.unique(analysis.work.process).tolist()):
+    if all(_has_named_steps(analysis, process) for process in np.unique(analysis.work.process).tolist()):
         return []
     window = analysis.window.dur_ns if analysis.window else 0
     out = []
     for sequence in analysis.kernel_sequences:
-        if _named_decode(analysis, sequence.process):
+        if _has_named_steps(analysis, sequence.process):
             continue
         if graph_share(analysis.trace, analysis.work, sequence.rows) >= _MOSTLY:
             continue
@@ -57,11 +57,11 @@ def _sequences_that_wait(analysis: Analysis) -> list[Waiting]:
     return out
 
 
-def _named_decode(analysis: Analysis, process: int) -> bool:
-    """Whether decode steps of a process are known by name."""
+def _has_named_steps(analysis: Analysis, process: int) -> bool:
+    """Whether steps of a process are known by name: PK201 judges its decodes, and prefills are eager on purpose."""
     steps = analysis.steps
-    decodes = (steps.kind == DECODE) | (steps.kind == MIXED)
-    return steps.source in _BY_NAME and bool((decodes & (steps.process == process)).any())
+    named = (steps.kind == DECODE) | (steps.kind == MIXED) | (steps.kind == PREFILL)
+    return steps.source in _BY_NAME and bool((named & (steps.process == process)).any())
 
 
 def _gaps_inside(analysis: Analysis, sequence: KernelSequence) -> Mask:

@@ -161,13 +161,26 @@ def priced_by_replay(
         cost = saving if found.free is found.fixed else difference(analysis, replayed, found.free, device)
         if cost is not None:
             per_step = -1 if finding.saving_ns_per_step < 0 or cost.step_ns is None else max(cost.step_ns, 0)
+            finding = _at_most(analysis, finding, cost, device)
             finding = replace(finding, cost_ns=max(cost.window_ns, 0), cost_ns_per_step=per_step)
     return Priced(finding, found.fixed, saving, device)
 
 
+def _at_most(analysis: Analysis, finding: Finding, cost: Difference, device: int) -> Finding:
+    """A fix cannot give back more than the fault costs, whatever two replays say."""
+    step = cost.step_ns
+    if finding.saving_ns <= cost.window_ns and (step is None or finding.saving_ns_per_step <= step):
+        return finding
+    if step is not None and finding.saving_ns_per_step >= 0:
+        step = min(step, finding.saving_ns_per_step)
+    less = Difference(min(cost.window_ns, finding.saving_ns), step, min(cost.steady_ns, finding.saving_ns))
+    return with_saving(analysis, finding, less, device)
+
+
 def _part_of(saving: Difference, most: int) -> Difference:
     step = saving.step_ns
-    return Difference(most, None if step is None else step * most // saving.window_ns)
+    part = None if step is None else step * most // saving.window_ns
+    return Difference(most, part, min(saving.steady_ns, most))
 
 
 def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device: int) -> Finding:
@@ -180,7 +193,7 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
         return replace(finding, share=share, share_of="the window", severity=severity(share))
     per_step = max(saving.step_ns, 0)
     window = analysis.window.dur_ns if analysis.window else 0
-    part = min(finding.saving_ns / window, 1.0) if window else 0.0
+    part = min(max(saving.steady_ns, 0) / window, 1.0) if window else 0.0
     if per_step < WARNING_SHARE * steps.median_ns and part >= WARNING_SHARE:
         # Outside of the steps that are counted, or in those of another kind.
         return replace(finding, share=part, share_of="the window", severity=severity(part))

@@ -31,7 +31,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import union
 from profkit.analysis.work import COPIES
 from profkit.model import Ints, Trace
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work, needs_steps
+from profkit.rules import Rule, needs_all, needs_calls, needs_copies, needs_gpu_rows, needs_joined_work, needs_steps
 from profkit.rules._by_fix import by_fix
 from profkit.rules._price import Priced
 from profkit.testing import build_trace, call, copy, launch, span
@@ -98,7 +98,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK305",
     title="Upload waited for in its own step",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work, needs_steps),
+    unmet=needs_all(needs_copies, needs_gpu_rows, needs_calls, needs_joined_work, needs_steps),
     check=check,
     advice="Issue the upload a step ahead on a stream of its own, and let the kernels wait for its event.",
     fires=fires,

@@ -70,9 +70,9 @@ def _on_device(analysis: Analysis, device: int, mine: Mask, waits: Intervals | N
     transfer = exposed - waited
     if not window or not len(rest) or exposed < SMALLEST_SHARE * window:
         return None
-    serious = waits is not None and transfer >= WARNING_SHARE * window
+    serious = transfer >= WARNING_SHARE * window
     told = (
-        f"{text.ns(waited)} of it waited for the last rank, {text.ns(transfer)} was transfer"
+        f"{text.ns(waited) if waited else 'nothing'} of it waited for the last rank, {text.ns(transfer)} was transfer"
         if waits is not None
         else "waits for other ranks are part of it, since their collectives could not be matched"
     )
@@ -141,5 +141,6 @@ RULE = Rule(
     advice="Run collectives beside independent kernels (two half batches), or make them shorter (one-shot, fused).",
     fires=fires,
     quiet=quiet,
+    is_shown=True,
     record="Trace all ranks, with the kernels of graphs: nsys --trace=cuda,nvtx --cuda-graph-trace=node.",
 )

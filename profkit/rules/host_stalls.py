@@ -54,7 +54,7 @@ def check(analysis: Analysis) -> Iterator[Priced]:
 
 def _steps(seen: Seen) -> str:
     part = f" that were replayed ({seen.where})" if seen.where else ""
-    return f", in {seen.steps:,} of {text.count(seen.of_steps, 'step')}{part}" if seen.steps else ""
+    return f", in {seen.steps:,} of {text.count(seen.of_steps, 'step')}{part}" if seen.steps and seen.of_steps else ""
 
 
 def _ranges(analysis: Analysis) -> str:
@@ -69,7 +69,7 @@ def _ranges(analysis: Analysis) -> str:
 
 
 def _several(analysis: Analysis) -> str:
-    return needs_many_steps(analysis, _FEWEST_STEPS)
+    return needs_many_steps(int(analysis.steps.counted.sum()), _FEWEST_STEPS)
 
 
 def _with_pauses(pause: int) -> Trace:

@@ -89,8 +89,8 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
         "key": f"{RULE.code}:{device}:gaps:",
         "message": (
             f"{analysis.device_name(device)} did nothing for {text.ns(cost)} ({text.percent(cost / window.dur_ns)} of "
-            f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more; "
-            + _meanwhile(analysis, rows, causes, ranked, explained)
+            f"{text.ns(window.dur_ns)}) in {text.count(len(rows), 'gap')} of {text.ns(SHORTEST_GAP_NS)} or more"
+            f"{_of_all(analysis, device, cost)}; " + _meanwhile(analysis, rows, causes, ranked, explained)
         ),
         "cause": (
             f"the host had not yet submitted the next work; mostly it was in: {WORDS[_known(ranked)]}"
@@ -144,6 +144,13 @@ def _meanwhile(
 def _known(ranked: list[tuple[int, str]]) -> str:
     """The cause that takes most, of those that were recorded."""
     return next((cause for _, cause in ranked if cause != "unknown"), ranked[0][1])
+
+
+def _of_all(analysis: Analysis, device: int, cost: int) -> str:
+    """``, beside 380 ms of shorter gaps and of waiting for launches`` where there is more idle time."""
+    idle = analysis.idle
+    more = int(idle.length[idle.device == device].sum()) - cost
+    return f", beside {text.ns(more)} of shorter gaps and of waiting for launches" if 20 * more > cost else ""
 
 
 def _mostly_in(analysis: Analysis, rows: Ints, total: int) -> str:

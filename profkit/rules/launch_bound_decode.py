@@ -11,12 +11,11 @@ Why it costs time
 How the cost is computed
     Fires where idle gaps that hold nothing but launching (the deciding thread was in launch calls, in little of its
     own code between two launches (eight times what usually lies there, 20 us to 1 ms), or the launch was on its way
-    for at most 100 us) are at least 2 % of the time of these steps, and most kernels start within 20 us of their
-    launch call. Both prices are the recorded window minus a replay of the trace's own dependencies. cost: the
-    launches, and the host's work between them, take no time. saving: each run of launches without a wait or a host
-    copy between them is one graph launch, as long as those of the trace, or 2.5 us and 1 ns a kernel (published
-    figures, see the facts); never more than these gaps: what a host that has time to spare would also hide (an
-    allocation, a late rank) is the fault of others.
+    for at most 100 us) are at least 2 % of the time of these steps. Both prices are the recorded window minus a
+    replay of the trace's own dependencies. cost: the launches, and the host's work between them, take no time.
+    saving: each run of launches without a wait or a host copy between them is one graph launch, as long as those of
+    the trace, or 2.5 us and 1 ns a kernel (published figures, see the facts); never more than these gaps: what a
+    host that has time to spare would also hide (an allocation, a late rank) is the fault of others.
 
 What to do
     Capture the decode step in a CUDA graph for each batch size, or compile it (torch.compile with
@@ -40,6 +39,7 @@ from profkit.analysis.calls import GRAPH_LAUNCH, LAUNCH
 from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.steps import DECODE, MIXED
+from profkit.analysis.work import KERNELS
 from profkit.arrays import distinct
 from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
@@ -49,13 +49,12 @@ from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.02
 _NEARLY_ALL = 0.9
-LONGEST_START_NS = 20_000
-"""A kernel that starts later than this after its launch call waited in a queue."""
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
     idle = analysis.idle
     paced = analysis.launch_paced
+    window = analysis.window.dur_ns if analysis.window else 0
     if paced.any() and analysis.found("replay-every-step") is not None:
         return  # eager steps among replays are PK204's
     # PK202 says more of what repeats.
@@ -69,14 +68,14 @@ def check(analysis: Analysis) -> Iterator[Priced]:
             step = analysis.steps.of_work[idle.ends_at]
             mine &= (step >= 0) & decode[np.maximum(step, 0)]
             period = analysis.steps.period[decode]
-            total = int(period[period >= 0].sum())
+            total = int(period[period >= 0].sum()) or window
         else:
-            total = analysis.window.dur_ns if analysis.window else 0
+            total = window
         cost = int(idle.length[mine].sum())
         if not total or cost < SMALLEST_SHARE * total:
             continue
         kernels = _kernels(analysis, int(device), decode)
-        if _starts_at_once(analysis, kernels):
+        if len(kernels):
             yield _finding(analysis, int(device), np.flatnonzero(mine), total, int(decode.sum()), kernels)
 
 
@@ -92,6 +91,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
     idle, work = analysis.idle, analysis.work
     length = idle.end[gaps] - idle.start[gaps]
     cost, first = int(length.sum()), int(gaps[0])
+    ends_at = idle.ends_at[gaps]
     calls = distinct(work.call[kernels])
     what = "Decode is" if steps else "The GPU is"
     each = f"each step launches {text.count(_half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
@@ -118,7 +118,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
         facts={
             "launch_paced_gaps": len(gaps),
             "launches": len(calls),
-            "launches_per_step": _half_up(len(calls), steps) if steps else -1,
+            **({"launches_per_step": _half_up(len(calls), steps)} if steps else {}),
             "kernel_p50_ns": kernel_p50 or 0,
             "launch_interval_p50_ns": interval_p50 or 0,
             "waited_ns": cost,
@@ -127,7 +127,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
         evidence=(
             evidence(
                 "kernels",
-                work.row[idle.ends_at[gaps]],
+                work.row[ends_at[work.table[ends_at] == KERNELS]],
                 window=Window(int(idle.start[first]), int(idle.end[first])),
             ),
             evidence(
@@ -142,12 +142,6 @@ def _advice(analysis: Analysis) -> str:
     if analysis.kernel_sequences:
         return "Replay what repeats as a CUDA graph, or compile it; fuse small kernels."
     return "No sequence of kernels repeats here: compile the code (torch.compile), fuse small kernels, or batch more."
-
-
-def _starts_at_once(analysis: Analysis, kernels: Ints) -> bool:
-    """Whether most kernels start as soon as they are launched: else a queue stands, and the GPU sets the pace."""
-    wait = analysis.work.start[kernels] - analysis.call_end[analysis.work.call[kernels]]
-    return (percentile(wait, 50) or 0) <= LONGEST_START_NS
 
 
 def _kernels(analysis: Analysis, device: int, decode: Mask) -> Ints:

@@ -33,7 +33,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.intervals import percentile
 from profkit.analysis.steps import DECODE
 from profkit.model import Finding, Ints, Mask, Trace
-from profkit.rules import Rule, needs_all, needs_gpu_rows, needs_joined_work, needs_steps
+from profkit.rules import Rule, needs_all, needs_copies, needs_gpu_rows, needs_joined_work, needs_steps
 from profkit.rules._copies import alone, column, copies_of_kinds, kernel_time, step_of
 from profkit.rules._evidence import of_work
 from profkit.rules._price import priced
@@ -154,7 +154,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK308",
     title="Logits read back whole",
-    unmet=needs_all(needs_gpu_rows, needs_steps, needs_joined_work, _judged),
+    unmet=needs_all(needs_copies, needs_gpu_rows, needs_steps, needs_joined_work, _judged),
     check=check,
     advice="Sample on the GPU and read back the token ids only.",
     fires=fires,

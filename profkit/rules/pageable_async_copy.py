@@ -39,7 +39,7 @@ from profkit.analysis.fixes.pinned_copies import of_copies
 from profkit.analysis.waits import is_pageable
 from profkit.analysis.work import COPIES
 from profkit.model import Ints, Trace, Window, evidence
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows
+from profkit.rules import Rule, needs_all, needs_calls, needs_copies, needs_gpu_rows
 from profkit.rules._price import Priced, priced_by_replay
 from profkit.rules.sync_every_step import waits_of_every_step
 from profkit.schema import COPY_KINDS, MEMORY_KINDS
@@ -204,7 +204,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK301",
     title="Pageable copy through an async call",
-    unmet=needs_all(needs_gpu_rows, _memory_kinds, needs_calls, _copies_joined),
+    unmet=needs_all(needs_copies, needs_gpu_rows, _memory_kinds, needs_calls, _copies_joined),
     check=check,
     advice="Allocate the host buffer once with pin_memory=True and reuse it; then non_blocking=True is truly so.",
     fires=fires,

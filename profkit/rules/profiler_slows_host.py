@@ -101,7 +101,7 @@ def _taken(analysis: Analysis, window: Window, own: OwnTime) -> Finding:
     if 2 * len(rows) >= calls > 0:
         how = f"{text.ns(per_call)} for each of its {text.count(calls, 'call')}"
     step, of_step = _per_step(analysis, own.times)
-    in_steps = f"; the median step holds {text.ns(step)} of it" if of_step >= 0 else ""
+    in_steps = f"; the median step holds {text.ns(step) if step else 'nothing'} of it" if of_step >= 0 else ""
     per_window = taken >= DOUBTFUL_WITHOUT_STEPS * window.dur_ns
     doubtful = step >= DOUBTFUL_SHARE * of_step > 0 if of_step >= 0 else per_window
     idle = analysis.idle.by_cause().get("profiler", 0)

@@ -33,7 +33,7 @@ from profkit.analysis.fixes._find import LARGE_BYTES
 from profkit.analysis.intervals import Intervals, union
 from profkit.analysis.waits import is_pageable
 from profkit.model import Array, Finding, Ints, Trace
-from profkit.rules import Rule, needs_all, needs_gpu_rows
+from profkit.rules import Rule, needs_all, needs_copies, needs_gpu_rows
 from profkit.rules._copies import D2H, H2D, alone, column, copies_of_kinds, devices_of, kernel_time
 from profkit.rules._evidence import longest_first, of_work
 from profkit.rules._price import priced
@@ -143,7 +143,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK103",
     title="Copies not overlapped",
-    unmet=needs_all(needs_gpu_rows, _judged),
+    unmet=needs_all(needs_copies, needs_gpu_rows, _judged),
     check=check,
     advice="Copy one part on a second stream, from pinned memory, while the kernels of another part run.",
     fires=fires,

@@ -38,7 +38,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.fixes._rates import pinned_length
 from profkit.analysis.work import whole
 from profkit.model import Array, Finding, Ints, Trace
-from profkit.rules import Rule, needs_all, needs_gpu_rows
+from profkit.rules import Rule, needs_all, needs_copies, needs_gpu_rows
 from profkit.rules._copies import alone, column, copies_of_kinds, devices_of, is_pinned, kernel_time, step_of
 from profkit.rules._evidence import longest_first, of_work
 from profkit.rules._names import used_names
@@ -189,7 +189,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK310",
     title="Bandwidth far under the link",
-    unmet=needs_all(needs_gpu_rows, _judged),
+    unmet=needs_all(needs_copies, needs_gpu_rows, _judged),
     check=check,
     advice="Look at the link under load (nvidia-smi -q -d PCIE); bind the process to the GPU's NUMA node.",
     fires=fires,

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Trace
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work, needs_steps
+from profkit.rules import Rule, needs_all, needs_calls, needs_copies, needs_gpu_rows, needs_joined_work, needs_steps
 from profkit.rules._by_fix import by_fix
 from profkit.rules._price import Priced
 from profkit.testing import build_trace, call, copy, launch, span
@@ -72,7 +72,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK306",
     title="Many small uploads",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work, needs_steps),
+    unmet=needs_all(needs_copies, needs_gpu_rows, needs_calls, needs_joined_work, needs_steps),
     check=check,
     advice="Gather the small inputs of a step in one pinned buffer, and upload it with one copy.",
     fires=fires,

@@ -33,11 +33,10 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes.overlapped_host_work import long_gaps
 from profkit.analysis.intervals import percentile
-from profkit.model import Finding, Ints, Trace
-from profkit.rules import Rule, needs_all, needs_gpu_rows, needs_joined_work
-from profkit.rules._by_fix import by_fix
-from profkit.rules._evidence import longest_first, of_work
-from profkit.rules._price import Priced, priced
+from profkit.model import Ints, Trace
+from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
+from profkit.rules._by_fix import Seen, by_fix
+from profkit.rules._price import Priced
 from profkit.schema import STAGES
 from profkit.testing import build_trace, launch, span
 
@@ -46,15 +45,10 @@ CAUSES = tuple(f"stage_{part}" for part in PARTS)
 _MOSTLY = 0.5
 
 
-def check(analysis: Analysis) -> Iterator[Finding | Priced]:
+def check(analysis: Analysis) -> Iterator[Priced]:
     gaps = bubbles(analysis)
     cause = "the host prepares the next step while the GPU has nothing to do"
-    if not needs_joined_work(analysis):
-        advice = RULE.advice
-        return by_fix(
-            analysis, RULE, ("overlapped-scheduling",), lambda seen: _words(analysis, gaps), cause, advice=advice
-        )
-    return _measured(analysis, gaps, cause)
+    return by_fix(analysis, RULE, ("overlapped-scheduling",), lambda seen: _words(analysis, gaps, seen), cause)
 
 
 def bubbles(analysis: Analysis) -> Ints:
@@ -64,40 +58,20 @@ def bubbles(analysis: Analysis) -> Ints:
     return np.flatnonzero(long_gaps(analysis) & (inside >= _MOSTLY * idle.length) & (inside > 0))
 
 
-def _words(analysis: Analysis, gaps: Ints) -> str:
+def _words(analysis: Analysis, gaps: Ints, seen: Seen) -> str:
     idle = analysis.idle
     length, window = idle.length[gaps], analysis.window.dur_ns if analysis.window else 0
-    total = int(length.sum())
+    total, replayed = int(length.sum()), f" in what was replayed ({seen.where})" if seen.where else ""
+    host = f"these ranges take the launching thread {seen.time}{replayed}"
+    if not len(gaps):
+        return f"Scheduling, sampling or detokenizing holds the next step back: {host}"
     causes = idle.where(gaps).by_cause()
-    parts = ", ".join(
-        f"{part} {text.ns(causes[cause])}" for part, cause in zip(PARTS, CAUSES, strict=True) if causes[cause]
-    )
+    parts = ", ".join(f"{part} {text.ns(causes[f'stage_{part}'])}" for part in PARTS if causes[f"stage_{part}"])
     share = text.percent(total / window if window else None)
     return (
         f"Decode-step bubble: the GPU stood still for {text.ns(total)} ({share} of {text.ns(window)}) in "
-        f"{text.count(len(gaps), 'gap')} of {text.ns(percentile(length, 50))} (median) while the host was in {parts}"
-        if len(gaps)
-        else "Scheduling, sampling or detokenizing on the launching thread holds the next step back"
-    )
-
-
-def _measured(analysis: Analysis, gaps: Ints, cause: str) -> Iterator[Finding]:
-    if not len(gaps):
-        return
-    idle = analysis.idle
-    yield priced(
-        analysis,
-        cost=idle.length[gaps],
-        saving=idle.part(*CAUSES)[gaps],
-        step=analysis.steps.of_work[idle.ends_at[gaps]],
-        code=RULE.code,
-        title=RULE.title,
-        key=f"{RULE.code}:all:fault:",
-        message=_words(analysis, gaps),
-        cause=cause,
-        advice=RULE.advice,
-        facts={"gaps": len(gaps), "idle_ns": int(idle.length[gaps].sum())},
-        evidence=of_work(analysis, idle.ends_at[gaps[longest_first(idle.length[gaps])]]),
+        f"{text.count(len(gaps), 'gap')} of {text.ns(percentile(length, 50))} (median) while the host was in {parts}; "
+        f"{host}"
     )
 
 
@@ -131,7 +105,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK102",
     title="Bubble between steps",
-    unmet=needs_all(needs_gpu_rows, _has_ranges),
+    unmet=needs_all(needs_gpu_rows, _has_ranges, needs_calls, needs_joined_work),
     check=check,
     advice="Schedule the next step while this one runs, sample on the GPU, detokenize on another thread.",
     fires=fires,

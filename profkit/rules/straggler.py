@@ -47,6 +47,7 @@ def check(analysis: Analysis) -> Iterator[Priced]:
             f"others waited in its collective kernel{_wait(analysis)}"
         ),
         "what one rank does between two collectives takes longer than on the others",
+        everywhere=True,
     )
 
 

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Trace
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
+from profkit.rules import Rule, needs_all, needs_calls, needs_copies, needs_gpu_rows, needs_joined_work
 from profkit.rules._by_fix import by_fix
 from profkit.rules._price import Priced
 from profkit.testing import build_trace, call, copy, launch, span
@@ -69,7 +69,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK302",
     title="Synchronous copy",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work),
+    unmet=needs_all(needs_copies, needs_gpu_rows, needs_calls, needs_joined_work),
     check=check,
     advice="Copy with cudaMemcpyAsync (non_blocking=True) from pinned memory, on the stream that needs the data.",
     fires=fires,

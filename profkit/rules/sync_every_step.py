@@ -36,6 +36,7 @@ import numpy as np
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.replay.price import Difference, difference
+from profkit.analysis.steps import DECODE, MIXED, PREFILL
 from profkit.analysis.waits import Waits, callers, find_waits, is_pageable, wait_time
 from profkit.model import Ints, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_many_steps, needs_owned_work, needs_steps
@@ -55,16 +56,17 @@ def waits_of_every_step(analysis: Analysis) -> Waits | None:
     """The waits inside steps, where at least four of five steps hold one; else None."""
     if needs_steps(analysis) or needs_calls(analysis):
         return None
-    waits = find_waits(analysis)
-    kind = analysis.steps.main_kind()
-    if len(analysis.steps) < FEWEST_STEPS:
-        return None
-    counted = np.flatnonzero(analysis.steps.complete & ((analysis.steps.kind == kind) if kind is not None else True))
+    waits, steps = find_waits(analysis), analysis.steps
+    kind = steps.main_kind()
+    counted = np.flatnonzero(steps.complete & ((steps.kind == kind) if kind is not None else True))
     inside = waits.step >= 0
-    with_wait = np.isin(counted, waits.step[inside]).sum()
-    if not len(counted) or with_wait < MOST_STEPS * len(counted):
-        return None
-    return waits.where(inside)
+    has_wait = np.isin(counted, waits.step[inside])
+    keep = np.zeros(len(waits), bool)
+    for process in np.unique(steps.process[counted]).tolist():  # another engine says nothing of this one
+        mine = steps.process[counted] == process
+        if has_wait[mine].sum() >= MOST_STEPS * mine.sum():
+            keep |= inside & (waits.process == process)
+    return waits.where(keep) if keep.any() else None
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
@@ -74,6 +76,13 @@ def check(analysis: Analysis) -> Iterator[Priced]:
     fixes, saving = _fixes(analysis)
     if fixes or not analysis.replayed.trust.holds:
         yield _finding(analysis, waits, fixes, saving)
+
+
+def _advice(analysis: Analysis) -> str:
+    kinds = analysis.steps.kind
+    if np.isin(kinds, (PREFILL, DECODE, MIXED)).any():
+        return RULE.advice
+    return "Read results back through pinned memory and look at them a step later, or every few steps."
 
 
 def _fixes(analysis: Analysis) -> tuple[tuple[str, ...], Difference | None]:
@@ -129,15 +138,18 @@ def _finding(analysis: Analysis, waits: Waits, fixes: tuple[str, ...], saving: D
             f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
             f"{', '.join(name for name, _ in names.most_common(3))}){by}"
             f"{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
-            f"the GPU was busy {text.ns(time.busy)} of it: of the waiting alone at most "
-            f"{text.ns(time.drained)} can be given back, beside it the host's own work that then overlaps"
+            f"the GPU was busy {text.ns(time.busy) if time.busy else 'for none'} of it: of the waiting alone "
+            f"{f'at most {text.ns(time.drained)}' if time.drained else 'nothing'} can be given back, beside it the "
+            "host's own work that then overlaps"
         ),
         cause=(
             "the host reads a result of the step before it can go on"
             if len(read_backs)
             else "the host waits for the device, and reads nothing back"
         ),
-        advice=RULE.advice if len(read_backs) else f"Remove {names.most_common(1)[0][0]}: the step reads nothing back.",
+        advice=_advice(analysis)
+        if len(read_backs)
+        else f"Remove {names.most_common(1)[0][0]}: the step reads nothing back.",
         facts={
             "steps_with_wait": steps,
             "steps": len(analysis.steps),
@@ -198,7 +210,7 @@ def _half_up_2(value: int, by: int) -> str:
 
 
 def _several(analysis: Analysis) -> str:
-    return needs_many_steps(analysis, FEWEST_STEPS)
+    return needs_many_steps(int(analysis.steps.counted.sum()), FEWEST_STEPS)
 
 
 def _rows(sync: str) -> Trace:

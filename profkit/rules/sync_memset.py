@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.model import Trace
-from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
+from profkit.rules import Rule, needs_all, needs_calls, needs_copies, needs_gpu_rows, needs_joined_work
 from profkit.rules._by_fix import by_fix
 from profkit.rules._price import Priced
 from profkit.testing import build_trace, call, copy, launch, span
@@ -66,7 +66,7 @@ def quiet() -> Trace:
 RULE = Rule(
     code="PK309",
     title="Synchronous memset",
-    unmet=needs_all(needs_gpu_rows, needs_calls, needs_joined_work),
+    unmet=needs_all(needs_copies, needs_gpu_rows, needs_calls, needs_joined_work),
     check=check,
     advice="Clear memory with cudaMemsetAsync on the stream that needs it.",
     fires=fires,

@@ -54,8 +54,8 @@ def check(analysis: Analysis) -> Iterator[Finding | Priced]:
             RULE,
             ("tokenize-apart",),
             lambda seen: (
-                f"The launching thread tokenizes{_serial(analysis)}; the GPU stood still for {text.ns(int(own.sum()))}"
-                " of it"
+                f"The launching thread tokenizes{_serial(analysis)}; the GPU stood still for "
+                f"{text.ns(int(own.sum())) if own.any() else 'none'} of it"
             ),
             "the thread that launches also tokenizes",
         )
@@ -76,6 +76,8 @@ def _waits_for_tokens(analysis: Analysis) -> Ints:
     idle, ranges = analysis.idle, analysis.ranges
     mine = np.flatnonzero(ranges.stage == STAGES.index("tokenize"))
     covered = union(ranges.start[mine], ranges.end[mine])
+    if not len(covered):
+        return np.zeros(len(idle), np.int64)
     part = covered.covered(idle.start, idle.end)
     last = np.searchsorted(covered.end, idle.end, side="right") - 1
     ends = np.where(last >= 0, covered.end[np.maximum(last, 0)], np.iinfo(np.int64).min // 2)

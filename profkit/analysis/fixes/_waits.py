@@ -6,7 +6,7 @@ import numpy as np
 
 from profkit.analysis.calls import COPY, GRAPH_LAUNCH, LAUNCH, SYNC
 from profkit.analysis.context import Analysis
-from profkit.analysis.fixes._find import D2H, copies, step_of_calls
+from profkit.analysis.fixes._find import D2H, copies, named, step_of_calls
 from profkit.analysis.replay.model import WAIT, Model
 from profkit.model import Ints, Mask
 
@@ -57,4 +57,12 @@ def other_syncs(analysis: Analysis, model: Model) -> Ints:
     """Synchronisations inside of steps that wait for no copy to the host, and for nothing that reads one later."""
     reading = _waiting_for_reads(analysis, model)[1]
     syncs = np.flatnonzero((model.calls.kind == SYNC) & in_steps(analysis, model))
-    return np.setdiff1d(syncs, reading)
+    return np.setdiff1d(syncs, np.union1d(reading, _may_read(analysis, model, syncs)))
+
+
+def _may_read(analysis: Analysis, model: Model, syncs: Ints) -> Ints:
+    """Of these calls those that wait for an event nobody recorded, where copies to the host could be what it is for."""
+    kind = copies(analysis, model)[1]
+    if analysis.trace.rows("gpu_events") or not (kind == D2H).any():
+        return syncs[:0]
+    return np.intersect1d(syncs, named(analysis, model, "EventSynchronize"))

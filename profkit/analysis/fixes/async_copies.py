@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from profkit.analysis.context import Analysis
@@ -18,7 +20,11 @@ def find(analysis: Analysis, model: Model, argument: str) -> Found | None:
     mine = np.isin(kind, (H2D, D2H)) & copied_by(analysis, model, ops, "emcpy", without=("Async", "Stream"))
     if not mine.any():
         return None
-    return of_copies(analysis, model, ops[mine], kind[mine], size[mine])
+    found = of_copies(analysis, model, ops[mine], kind[mine], size[mine])
+    if not (kind[mine] == D2H).any():
+        return found
+    needed = "what is copied to the host is not needed before its copy is done by itself"
+    return replace(found, assumed=(*found.assumed, needed))
 
 
 FIX = Fix("async-copies", "PK302", "Copy asynchronously", find)

@@ -93,6 +93,7 @@ def of_runs(analysis: Analysis, model: Model, runs: Runs) -> Found | None:
 
 def _as_one(model: Model, *, runs: Runs, own: Ints, stays: Ints) -> Model:
     model = edits.with_own(edits.without_waits(model, runs.first), runs.first, own)
+    stays = np.minimum(model.calls.gap[runs.later], stays)
     return edits.with_gap(edits.without_calls(model, runs.later), runs.later, stays)
 
 

@@ -103,6 +103,8 @@ def _kernel_excess(model: Model, every: Ints, late: int, at: Ints) -> tuple[Ints
 
 
 def _even(model: Model, *, calls: Ints, gaps: Ints, ops: Ints, durs: Ints) -> Model:
+    # Another fix may have taken more of them: no more than is left there.
+    gaps, durs = np.minimum(model.calls.gap[calls], gaps), np.minimum(model.dur[ops], durs)
     return edits.with_length(edits.with_gap(model, calls, gaps), ops, durs)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from profkit.analysis.calls import MODULE_LOAD
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Fix, Found
-from profkit.analysis.fixes._find import steady_calls
+from profkit.analysis.fixes._find import named, steady_calls
 from profkit.analysis.idle_host import HostStates
 from profkit.analysis.idle_pieces import CODES
 from profkit.analysis.replay import edits
@@ -40,6 +40,7 @@ def _loading(analysis: Analysis, model: Model) -> Ints:
     """How much of each call was module loading or JIT, ns."""
     calls, trace = model.calls, analysis.trace
     out = np.zeros(len(calls), np.int64)
+    graphs = named(analysis, model, "Graph")  # these load too, but are reuse-graphs'
     inner = calls.of[np.flatnonzero(analysis.call_kind == MODULE_LOAD)]
     asked = np.unique(inner[inner >= 0])
     if trace.rows("overheads"):
@@ -49,6 +50,7 @@ def _loading(analysis: Analysis, model: Model) -> Ints:
     )
     mine = cause == CODES["module_load"]
     np.add.at(out, asked[query[mine]], (end - start)[mine])
+    out[graphs] = 0
     return out
 
 

@@ -46,10 +46,14 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a change gives: ``window_ns`` less over all, ``step_ns`` less a step (None without steps)."""
+    """What a change gives: ``window_ns`` less over all, ``step_ns`` less a step (None without steps).
+
+    ``steady_ns`` less from the first counted step on (without steps over all): what comes before it happens once.
+    """
 
     window_ns: int
     step_ns: int | None
+    steady_ns: int
 
 
 def start(analysis: Analysis, most: int | None = None) -> Replayed:
@@ -57,7 +61,11 @@ def start(analysis: Analysis, most: int | None = None) -> Replayed:
     part, words = _part(analysis, MOST_OPS if most is None else most)
     model = build_model(analysis, part)
     steps = analysis.steps
-    of = steps.of_work if len(steps) and analysis.selected is None else np.zeros(0, np.int64)
+    of = steps.of_work if len(steps) else np.zeros(0, np.int64)
+    kept = analysis.clipped[1]
+    if len(of) and kept is not None:
+        of = np.full(len(analysis.whole_work), -1)
+        of[kept] = steps.of_work
     step = of[model.row] if len(of) else np.full(len(model.work), -1)
     compared = _compared(analysis, step)
     return Replayed(
@@ -66,9 +74,18 @@ def start(analysis: Analysis, most: int | None = None) -> Replayed:
         trust=how_far(model),
         step=step,
         counted=_settled(compared),
-        scale=len(_compared(analysis, of)) / len(compared) if words and len(compared) else 1.0,
+        scale=_scale(analysis, len(_compared(analysis, of)), len(compared), len(model.work)) if words else 1.0,
         sampled=words,
     )
+
+
+def _scale(analysis: Analysis, steps: int, replayed: int, operations: int) -> float:
+    """How many times as much as was replayed the trace has: by its steps, without them by its operations."""
+    if analysis.selected is not None:
+        return 1.0
+    if replayed:
+        return steps / replayed
+    return len(analysis.whole_work) / max(operations, 1)
 
 
 def difference(analysis: Analysis, replayed: Replayed, change: Change, device: int = -1) -> Difference | None:
@@ -81,21 +98,42 @@ def difference(analysis: Analysis, replayed: Replayed, change: Change, device: i
         times = replay(change(replayed.model))
     except CircleError:
         return None
-    rows = np.flatnonzero(replayed.model.work.device == device) if device >= 0 else slice(None)
+    rows = _rows(analysis, replayed, device)
     before, after = (_window(t.start[rows], t.end[rows]) for t in (replayed.times, times))
     crowded = max(_overlap(replayed.model.work, times) - _overlap(replayed.model.work, replayed.times), 0)
     window = before - after - crowded
+    steady = window - _earlier(analysis, replayed, times, rows) if len(analysis.steps) else window
     counted = replayed.counted
     if device >= 0:
         counted = counted[np.isin(analysis.steps.process[counted], analysis.processes_of(device))]
     count = len(counted)
     if not count:
-        return Difference(round(window * replayed.scale), None)
+        return Difference(round(window * replayed.scale), None, round(steady * replayed.scale))
     saved = int(
         (_periods(analysis, replayed, counted, replayed.times) - _periods(analysis, replayed, counted, times)).sum()
     )
     saved -= crowded * count // max(len(replayed.counted), 1)
-    return Difference(round(window * replayed.scale), (2 * saved + count) // (2 * count))
+    per_step = (2 * saved + count) // (2 * count)
+    return Difference(round(window * replayed.scale), per_step, round(steady * replayed.scale))
+
+
+def _rows(analysis: Analysis, replayed: Replayed, device: int) -> Ints:
+    """Operations that the window is of: those of a device, those that begin in what was selected."""
+    work = replayed.model.work
+    keep = (work.device == device) if device >= 0 else np.ones(len(work), bool)
+    if analysis.selected is not None:
+        keep &= (work.start >= analysis.selected.start_ns) & (work.start < analysis.selected.end_ns)
+    return np.flatnonzero(keep)
+
+
+def _earlier(analysis: Analysis, replayed: Replayed, times: Times, rows: Ints) -> int:
+    """How much less time passes from the first operation to that of the first counted step, ns."""
+    counted = np.append(analysis.steps.counted, False)
+    mine = rows[counted[replayed.step[rows]]]
+    if not len(mine):
+        return 0
+    before, after = (int(t.start[mine].min()) - int(t.start[rows].min()) for t in (replayed.times, times))
+    return before - after
 
 
 def _overlap(work: Work, times: Times) -> int:
@@ -151,7 +189,7 @@ def _part(analysis: Analysis, most: int) -> tuple[Window | None, str]:
     """(what of the host's time to replay, in words): all of it where that is not too much."""
     work = analysis.whole_work
     if analysis.selected is not None:
-        return analysis.selected, "the window that was selected"
+        return _submitting(analysis, analysis.selected), "the window that was selected"
     if len(work) <= most:
         return None, ""
     steps = analysis.steps
@@ -169,6 +207,13 @@ def _part(analysis: Analysis, most: int) -> tuple[Window | None, str]:
     chosen = rows[first : first + count]
     window = Window(int(steps.host_start[chosen[0]]), int(steps.host_end[chosen[-1]]))
     return window, f"steps {steps.index[chosen[0]]:,} to {steps.index[chosen[-1]]:,}"
+
+
+def _submitting(analysis: Analysis, selected: Window) -> Window:
+    """The selected window, from the first call on that submitted work in it: the host may be far ahead."""
+    call = analysis.work.call
+    start = analysis.trace.array("calls", "start_ns")[call[call >= 0]]
+    return Window(min(int(start.min()), selected.start_ns) if len(start) else selected.start_ns, selected.end_ns)
 
 
 def _mask(analysis: Analysis) -> Mask:
