@@ -39,6 +39,7 @@ def check_analysis(analysis: Analysis, wanted: Callable[[str], bool] = lambda co
         others=verdict.others,
         not_run=verdict.not_run,
         clean=verdict.clean,
+        replayed=analysis.replayed.sampled if analysis.has_gpu_rows and analysis.selected is None else "",
         trace=facts,
         summary=summarize(analysis),
     )

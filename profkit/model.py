@@ -266,6 +266,8 @@ class CheckResult:
     """Codes of rules that ran and found nothing."""
     trace: Mapping[str, Any]
     summary: Mapping[str, Any]
+    replayed: str = ""
+    """Which part of a long trace was replayed, in words; empty for all of it: rules that go by a fix saw only that."""
 
 
 def evidence(table: str, ids: Sequence[int] | Array, **rest: Any) -> Evidence:

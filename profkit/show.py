@@ -12,6 +12,7 @@ from typing import Any
 
 from profkit import text
 from profkit.model import CheckResult, Finding, NotRun
+from profkit.rules import all_rules
 from profkit.schema import OPTIONAL_TABLES
 
 _UNEVEN = 0.75
@@ -59,6 +60,7 @@ def check_document(result: CheckResult) -> dict[str, Any]:
             "others": [finding_document(finding) for finding in result.others],
             "not_run": [asdict(item) for item in result.not_run],
             "clean": list(result.clean),
+            "replayed": result.replayed or None,
         },
     )
 
@@ -145,6 +147,10 @@ def _finding_lines(result: CheckResult, everything: bool) -> list[str]:
         lines.append(f"nothing found by {', '.join(result.clean)}")
     elif result.clean:
         lines.append(f"nothing found by {text.count(len(result.clean), 'rule')}")
+    by_fix = [code for code in result.clean if all_rules()[code].by_fix]
+    if result.replayed and by_fix:
+        codes = ", ".join(by_fix) if everything else text.count(len(by_fix), "of them", "of them")
+        lines.append(f"{codes} looked only at what was replayed: {result.replayed}")
     if everything:
         not_run = _by_reason({f"{item.code} {item.title}": why_not_run(item) for item in result.not_run})
         lines += [f"not evaluated: {', '.join(rules)}: {reason}" for reason, rules in not_run.items()]

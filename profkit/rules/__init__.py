@@ -39,8 +39,8 @@ class Rule:
 
     ``fires`` and ``quiet`` build tiny traces in which the rule finds its fault and finds nothing: its tests. ``record``
     says what to record so that the rule can judge. ``is_shown``: what it says matters also where no saving is known.
-    ``is_rest`` marks a rule that is about what other rules leave: its
-    saving is what its fix gives back on top of theirs.
+    ``by_fix``: it sees what a fix finds in what is replayed, of a long trace a part. ``is_rest`` marks a rule that is
+    about what other rules leave: its saving is what its fix gives back on top of theirs.
     """
 
     code: str
@@ -53,6 +53,7 @@ class Rule:
     record: str = ""
     is_rest: bool = False
     is_shown: bool = False
+    by_fix: bool = False
 
 
 @cache

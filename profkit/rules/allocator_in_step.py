@@ -75,5 +75,6 @@ RULE = Rule(
     advice="Reserve device memory before the first step, or use a caching allocator that is warm.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

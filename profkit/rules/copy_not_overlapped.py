@@ -103,5 +103,6 @@ RULE = Rule(
     advice="Issue the upload a step ahead on a stream of its own, and let the kernels wait for its event.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

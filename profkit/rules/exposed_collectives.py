@@ -12,7 +12,7 @@ Why it costs time
 How the cost is computed
     cost: the union of the collective kernels of the device, less what other kernels of it cover, less the waits.
     There is no saving: what could run meanwhile is known to the program only. All of the cost is the ceiling. A
-    warning where the waits are known and the rest is 25 % of the window or more, which is more than tensor
+    warning where what is no known wait is 25 % of the window or more, which is more than tensor
     parallelism over NVLink takes as a rule; else a note.
 
 What to do

@@ -78,5 +78,6 @@ RULE = Rule(
     advice="Make each graph once, before the first step, one for each batch size; update it in place.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

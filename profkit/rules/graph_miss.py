@@ -96,5 +96,6 @@ RULE = Rule(
     advice="Capture graphs for these batch sizes too, or pad the batch to the next size that has one.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

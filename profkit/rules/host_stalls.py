@@ -102,5 +102,6 @@ RULE = Rule(
     advice="Keep what pauses the launching thread out of the loop, first of all the garbage collector (gc.freeze).",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work, and put ranges around the steps.",
 )

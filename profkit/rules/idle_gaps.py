@@ -50,7 +50,10 @@ SMALLEST_SHARE = 0.01
 SMALLEST_RANGE_SHARE = 0.10
 """Of the idle time of the gaps, for a range to be named."""
 
-UNEXPLAINED_ADVICE = "Record CUDA calls of all processes, from before the work begins (nsys --trace=cuda,nvtx,osrt)."
+UNEXPLAINED_ADVICE = (
+    "Record CUDA calls and GPU work of all processes, from before the work begins, graphs at node level "
+    "(nsys --trace=cuda,nvtx,osrt --cuda-graph-trace=node)."
+)
 
 WORDS = {
     "python": "host code", "os_wait": "an OS wait", "launch_call": "launch calls", "copy_call": "copy calls",

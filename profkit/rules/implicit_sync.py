@@ -72,5 +72,6 @@ RULE = Rule(
     advice="Give memory back to a pool (cudaFreeAsync, a caching allocator) instead of freeing it in the loop.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

@@ -97,5 +97,6 @@ RULE = Rule(
     advice="Give the launching thread a core of its own; take locks, sleeps and other Python threads out of its way.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace the operating system and the GIL: nsys --trace=cuda,nvtx,osrt,python-gil --cpuctxsw=process-tree.",
 )

@@ -76,5 +76,6 @@ RULE = Rule(
     advice="Load kernels before the first request: warm up every shape, or set CUDA_MODULE_LOADING=EAGER.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

@@ -74,5 +74,6 @@ RULE = Rule(
     advice="Pin host buffers once, before the first step, and reuse them.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

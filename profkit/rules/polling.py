@@ -76,5 +76,6 @@ RULE = Rule(
     advice="Wait by cudaEventSynchronize in place of the loop of queries.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

@@ -77,5 +77,6 @@ RULE = Rule(
     advice="Gather the small inputs of a step in one pinned buffer, and upload it with one copy.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

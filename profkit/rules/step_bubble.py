@@ -110,5 +110,6 @@ RULE = Rule(
     advice="Schedule the next step while this one runs, sample on the GPU, detokenize on another thread.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Put profkit.stage('schedule'), 'sample' and 'detokenize' around these parts of the loop.",
 )

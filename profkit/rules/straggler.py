@@ -112,5 +112,6 @@ RULE = Rule(
     advice="Look at what the late rank does between two collectives: its host thread, its work, its clocks.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace all ranks, each with its CUDA calls, into one report or a folder of reports.",
 )

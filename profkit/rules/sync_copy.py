@@ -74,5 +74,6 @@ RULE = Rule(
     advice="Copy with cudaMemcpyAsync (non_blocking=True) from pinned memory, on the stream that needs the data.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

@@ -71,5 +71,6 @@ RULE = Rule(
     advice="Clear memory with cudaMemsetAsync on the stream that needs it.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Trace CUDA calls together with GPU work (nsys --trace=cuda,nvtx,osrt), and put ranges around the steps.",
 )

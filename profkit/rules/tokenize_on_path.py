@@ -153,5 +153,6 @@ RULE = Rule(
     advice="Tokenize on other threads or processes, several at once, before the request reaches the engine.",
     fires=fires,
     quiet=quiet,
+    by_fix=True,
     record="Put profkit.stage('tokenize') around tokenization.",
 )

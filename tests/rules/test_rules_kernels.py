@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import profkit
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes.fused_dequantisation import only_dequantises
 from profkit.judge import judged
@@ -272,3 +273,23 @@ def test_two_gpus_are_one_finding_each() -> None:
 )
 def test_names_that_say_dequantise(name: str, does: bool) -> None:
     assert only_dequantises(short_kernel(name), name) is does
+
+
+def test_fp32_products_are_told_by_their_names() -> None:
+    names = {
+        "ampere_sgemm_128x64_tn": True,
+        "cutlass_80_simt_sgemm_128x128_8x4_tn_align1": True,
+        "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_tn>(...)": False,
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16": False,
+        "volta_sgemm_128x64_tn": False,  # no TF32 there
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_tn": False,
+    }
+    for name, fires in names.items():
+        rows = [launch(name, at=i * 100_000, start=i * 100_000 + 9_000, dur=90_000) for i in range(10)]
+        result = profkit.check(build_trace(*rows))
+        found = [f for f in (*result.findings, *result.others) if f.code == "PK407"]
+        assert bool(found) is fires, name
+        if found:
+            assert found[0].facts == {"kernels": 10, "kernels_ns": 900_000, "busy_ns": 900_000}
+            assert found[0].saving_ns == -1
+            assert result.headline == f"{found[0].message}."
