@@ -197,7 +197,8 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
     if per_step < WARNING_SHARE * steps.median_ns and part >= WARNING_SHARE:
         # Outside of the steps that are counted, or in those of another kind.
         steady = min(max(saving.steady_ns, 0), finding.saving_ns)
-        return replace(finding, saving_ns=steady, share=part, share_of="the window", severity=severity(part))
+        finding = replace(finding, saving_ns=steady, saving_ns_per_step=-1)
+        return replace(finding, share=part, share_of="the window", severity=severity(part))
     # Few steps that take very long: a part of the median step would be more than all of it.
     mean = per_step > steps.median_ns
     share = min(per_step * steps.count / steps.total_ns, 1.0) if mean else per_step / steps.median_ns

@@ -68,8 +68,8 @@ def _finding(analysis: Analysis, device: int, rows: Ints, spent: int, busy: int)
         severity="warning" if part >= CRITICAL_SHARE else "info",
         message=(
             f"{text.count(len(rows), 'matrix product')} on {analysis.device_name(device)} run in FP32 on the CUDA "
-            f"cores, not on the tensor cores: {text.ns(spent)}, {text.percent(min(spent / busy, 1.0))} of its busy time of "
-            f"{text.ns(busy)}; most in {text.clip(heaviest_name(analysis, rows), 60)}"
+            f"cores, not on the tensor cores: {text.ns(spent)}, {text.percent(min(spent / busy, 1.0))} of its busy "
+            f"time of {text.ns(busy)}; most in {text.clip(heaviest_name(analysis, rows), 60)}"
         ),
         cause="weights and activations are FP32, and TF32 is not allowed",
         advice=RULE.advice,

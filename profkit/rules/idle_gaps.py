@@ -123,7 +123,8 @@ def _finding(analysis: Analysis, device: int, rows: Ints, cost: int, window: Win
     if explained and not needs_joined_work(analysis):
         found = analysis.found("overlapped-host-work")
         fixes = ("overlapped-host-work",)
-        return priced_by_replay(analysis, found, measured=cost, most=cost, device=device, fixes=fixes, **said)
+        measured = 0 if found is None and analysis.replayed.trust.holds else cost  # none of it is the host's own work
+        return priced_by_replay(analysis, found, measured=measured, most=cost, device=device, fixes=fixes, **said)
     step = analysis.steps.of_work[idle.ends_at[rows]]
     saving = mine.part(*HOST_CAUSES) if explained else -1
     return priced(analysis, device=device, cost=idle.length[rows], saving=saving, step=step, **said)
