@@ -114,7 +114,7 @@ def _taken(analysis: Analysis, window: Window, own: OwnTime) -> Finding:
         message=(
             f"The profiler took {text.ns(taken)} ({text.percent(taken / window.dur_ns)} of the window of "
             f"{text.ns(window.dur_ns)}) of a launching thread's time, {how}{in_steps}; idle time that it explains: "
-            f"{text.ns(idle)}; {_NOT_KNOWN}"
+            f"{text.ns(idle) if idle else 'none'}; {_NOT_KNOWN}"
         ),
         cause="the profiler works on the thread that launches",
         advice=RULE.advice,
