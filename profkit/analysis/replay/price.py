@@ -14,9 +14,10 @@ from profkit.analysis.replay.model import Model, Times
 from profkit.analysis.replay.solve import CircleError, replay
 from profkit.analysis.replay.trust import Trust, how_far
 from profkit.analysis.work import KERNELS, Work
+from profkit.arrays import distinct
 from profkit.model import Ints, Mask, Window
 
-MOST_OPS = 40_000
+MOST_OPS = 30_000
 """More device operations than this are replayed as a sample: contiguous steps from the middle of the capture."""
 
 SETTLING = 2
@@ -143,9 +144,9 @@ def _overlap(work: Work, times: Times) -> int:
     wait in truth: then it takes as long as it does one after the other, and no price may count on less.
     """
     total = 0
-    for device in np.unique(work.device).tolist():
+    for device in distinct(work.device).tolist():
         mine = np.flatnonzero((work.device == device) & (work.table == KERNELS))
-        if len(np.unique(work.track[mine])) < 2:
+        if not len(mine) or work.track[mine].min() == work.track[mine].max():
             continue
         by_stream = union_by_group(times.start[mine], times.end[mine], work.track[mine], int(work.track.max()) + 1)
         total += int(by_stream.sum()) - union(times.start[mine], times.end[mine]).total

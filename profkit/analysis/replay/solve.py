@@ -62,7 +62,7 @@ def _along_threads(model: Model) -> tuple[Ints, Ints]:
 
 def _junctions(model: Model, base: Ints, recorded: Ints) -> tuple[Ints, Ints]:
     """(junctions in an order in which each comes after all that it waits for, the place of each point there)."""
-    junctions = np.unique(base)
+    junctions = base[np.append(True, base[1:] != base[:-1])] if len(base) else base  # they never fall
     number = np.zeros(model.points, np.int64)
     number[junctions] = np.arange(len(junctions))
     own = _own_edges(model, junctions)
