@@ -90,18 +90,22 @@ def _bound(finding: Finding) -> str:
     )
 
 
+def _busy_shares(analysis: Analysis) -> list[float]:
+    return [device.busy_share for device in analysis.devices if device.busy_share is not None]
+
+
 def _is_busy(analysis: Analysis) -> bool:
     """Whether there is enough GPU work, with its calls and little enough idle time, to call a trace healthy."""
-    shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
     if needs_joined_work(analysis):  # the host, its copies and its waits were not judged
         return False
+    shares = _busy_shares(analysis)
     return len(analysis.work) >= _FEWEST_ROWS and bool(shares) and min(shares) >= _HEALTHY_SHARE
 
 
 def _mostly_idle(analysis: Analysis) -> str:
     """What most of the idle time was due to, where there is much."""
     idle = {cause: ns for cause, ns in analysis.idle.by_cause().items() if ns}
-    shares = [device.busy_share for device in analysis.devices if device.busy_share is not None]
+    shares = _busy_shares(analysis)
     if not idle or (shares and min(shares) >= _HEALTHY_SHARE):
         return ""
     cause = max(idle, key=lambda name: (idle[name], name))
@@ -131,7 +135,7 @@ def _busy(analysis: Analysis) -> str:
     rows = text.count(len(analysis.work), "GPU row")
     if _hardly_any(analysis):
         return f"{rows} in {text.ns(window)} of {text.ns(_captured_ns(analysis))}"
-    shares = [device.busy_share for device in devices if device.busy_share is not None]
+    shares = _busy_shares(analysis)
     if not shares:
         return f"{rows} without a length"
     who = "the GPU was busy" if len(devices) == 1 else f"{len(devices)} GPUs were busy"

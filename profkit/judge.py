@@ -9,7 +9,7 @@ from profkit.analysis.context import Analysis
 from profkit.analysis.replay.price import Difference, difference
 from profkit.model import Finding, Folded, NotRun
 from profkit.rules import Rule, all_rules
-from profkit.rules._price import MATTERS_SHARE, WARNING_SHARE, Priced, chained, with_saving
+from profkit.rules._price import MATTERS_SHARE, WARNING_SHARE, Priced, chained, no_more_than, with_saving
 
 MOST_FINDINGS = 6
 _MEASURED_IS_MORE = 2
@@ -151,7 +151,7 @@ class _Made:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._items: list[Priced] = []
-        self._saved: dict[tuple[int, int], Difference | None] = {}
+        self._saved: dict[tuple[tuple[int, ...], int], Difference | None] = {}
 
     @property
     def some(self) -> bool:
@@ -169,7 +169,8 @@ class _Made:
         self._items.append(item)
 
     def first(self, kept: Sequence[Priced]) -> int:
-        return next(i for i, item in enumerate(kept) if item is self._items[0] or item.fixed is self._items[0].fixed)
+        """The place of the finding whose fix was made first."""
+        return next(i for i, item in enumerate(kept) if item.fixed is self._items[0].fixed)
 
     def left_by(self, item: Priced) -> Difference | None:
         """What a fix gives back on top of all that are made."""
@@ -191,7 +192,7 @@ class _Made:
         """What some fixes save together; asked for again when one more is made."""
         if len(items) == 1 and items[0].device == device and items[0].saved is not None:
             return items[0].saved
-        key = (hash(tuple(id(item.fixed) for item in items)), device)
+        key = (tuple(id(item.fixed) for item in items), device)
         if key not in self._saved:
             change = chained([item.fixed for item in items if item.fixed is not None])
             self._saved[key] = difference(self._analysis, self._analysis.replayed, change, device)
@@ -216,7 +217,7 @@ def _with_rest(analysis: Analysis, kept: list[Priced], made: _Made, item: Priced
         why = f"explained by {made.codes}"
         return [_with_folded(other, item, why) if i == at else other for i, other in enumerate(kept)]
     # Two fixes may give back more together than both alone: that is not what this one gives back.
-    finding = with_saving(analysis, item.finding, _at_most(left, item.finding), item.device)
+    finding = with_saving(analysis, item.finding, no_more_than(left, item.finding), item.device)
     facts = {**finding.facts, "on_top_of": made.codes}
     return [*kept, replace(item, finding=replace(finding, facts=facts))]
 
@@ -228,13 +229,6 @@ def _of(finding: Finding) -> int:
 def _difference_of(left: Difference, finding: Finding) -> int:
     """Of a difference what a finding's saving is of: a step, or the window."""
     return left.step_ns if finding.saving_ns_per_step >= 0 and left.step_ns is not None else left.window_ns
-
-
-def _at_most(left: Difference, finding: Finding) -> Difference:
-    step = left.step_ns
-    if step is not None and finding.saving_ns_per_step >= 0:
-        step = min(step, finding.saving_ns_per_step)
-    return Difference(min(left.window_ns, finding.saving_ns), step, min(left.steady_ns, finding.saving_ns))
 
 
 def _is_warning(item: Priced) -> bool:

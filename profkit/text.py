@@ -61,6 +61,12 @@ def percent(share: float | None) -> str:
     return "n/a" if share is None else f"{share * 100:.1f} %"
 
 
+def ratio(value: int, by: int) -> str:
+    """A ratio with two decimals, rounded half up: 3.25."""
+    hundredths = (200 * value + by) // (2 * by)
+    return f"{hundredths // 100:,}.{hundredths % 100:02d}"
+
+
 def count(value: int, noun: str, plural: str = "") -> str:
     """A number with its noun: 1 kernel, 12,345 kernels."""
     return f"{value:,} {noun if value == 1 else plural or noun + 's'}"

@@ -13,13 +13,12 @@ from profkit import text
 from profkit.analysis.context import Analysis
 from profkit.analysis.fixes import Found
 from profkit.analysis.fixes._find import step_of_calls
-from profkit.analysis.work import COPIES, GRAPHS, KERNELS
 from profkit.model import Evidence, Ints, Window, evidence
 from profkit.rules import Rule
-from profkit.rules._price import Priced, found_by, priced_by_replay
+from profkit.rules._evidence import longest_first, of_rows
+from profkit.rules._price import Priced, found_by, half_up, priced_by_replay
 
 _LONGEST_NS = 1 << 52
-_TABLES = {KERNELS: "kernels", COPIES: "copies", GRAPHS: "graphs"}
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class Seen:
         if not self.of_steps or not self.steps:
             return ""
         part = f" that were replayed ({self.where})" if self.where else ""
-        return (
-            f", {ratio(self.count, self.steps)} a step in {self.steps:,} of {text.count(self.of_steps, 'step')}{part}"
-        )
+        each, steps = text.ratio(self.count, self.steps), text.count(self.of_steps, "step")
+        return f", {each} a step in {self.steps:,} of {steps}{part}"
 
     @property
     def on_host(self) -> str:
@@ -57,7 +55,7 @@ class Seen:
     @property
     def time(self) -> str:
         """``3.20 ms, 80.0 µs a step``."""
-        each = f", {text.ns(_half_up(self.ns, self.steps))} a step" if self.steps else ""
+        each = f", {text.ns(half_up(self.ns, self.steps))} a step" if self.steps else ""
         return f"{text.ns(self.ns)}{each}"
 
 
@@ -145,23 +143,13 @@ def _names(analysis: Analysis, calls: Ints) -> str:
     return ", ".join(text.clip(analysis.trace.name(code, "base"), 60) for code, _ in names.most_common(3))
 
 
-def ratio(value: int, by: int) -> str:
-    """A ratio with two decimals, rounded half up: 3.25."""
-    hundredths = (200 * value + by) // (2 * by)
-    return f"{hundredths // 100:,}.{hundredths % 100:02d}"
-
-
-def _half_up(value: int, by: int) -> int:
-    return (2 * value + by) // (2 * by)
-
-
 def _rows(analysis: Analysis, calls: Ints) -> Ints:
     return analysis.replayed.model.calls.row[calls]
 
 
 def _of_calls(analysis: Analysis, found: Found, length: Ints) -> tuple[Evidence, ...]:
     """The calls, longest first; of host work the calls behind it, and its own time as the window."""
-    order = np.argsort(-length, kind="stable")
+    order = longest_first(length)
     rows = _rows(analysis, found.calls[order])
     first, calls = int(found.calls[order[0]]), analysis.replayed.model.calls
     end = int(calls.end[first]) if found.host_ns is None else int(calls.start[first])
@@ -173,13 +161,4 @@ def _of_calls(analysis: Analysis, found: Found, length: Ints) -> tuple[Evidence,
 def _of_ops(analysis: Analysis, ops: Ints) -> tuple[Evidence, ...]:
     """The operations by the table that they are from, longest first."""
     work = analysis.replayed.model.work
-    ops = ops[np.argsort(work.start[ops] - work.end[ops], kind="stable")]
-    out = []
-    for table, name in _TABLES.items():
-        mine = ops[work.table[ops] == table]
-        if len(mine):
-            first = int(mine[0])
-            window = Window(int(work.start[first]), max(int(work.end[first]), int(work.start[first]) + 1))
-            tracks = tuple(np.unique(work.track[mine[:100]]).tolist())
-            out.append(evidence(name, work.row[mine], tracks=tracks, window=window))
-    return tuple(out)
+    return of_rows(work, ops[longest_first(work.end[ops] - work.start[ops])])

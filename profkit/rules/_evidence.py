@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from profkit.analysis.context import Analysis
-from profkit.analysis.work import COPIES, GRAPHS, KERNELS
+from profkit.analysis.work import Work
 from profkit.model import Evidence, Ints, Window, evidence
-
-_TABLES = {KERNELS: "kernels", COPIES: "copies", GRAPHS: "graphs"}
+from profkit.schema import DEVICE_TABLES
 
 
 def of_calls(analysis: Analysis, calls: Ints) -> tuple[Evidence, ...]:
@@ -23,9 +22,13 @@ def of_spans(analysis: Analysis, spans: Ints) -> tuple[Evidence, ...]:
 
 def of_work(analysis: Analysis, rows: Ints) -> tuple[Evidence, ...]:
     """These rows of ``analysis.work``, by the table that they are from; each window is that of its first row."""
-    work = analysis.work
+    return of_rows(analysis.work, rows)
+
+
+def of_rows(work: Work, rows: Ints) -> tuple[Evidence, ...]:
+    """The same of any work."""
     out = []
-    for table, name in _TABLES.items():
+    for table, name in enumerate(DEVICE_TABLES):
         mine = rows[work.table[rows] == table]
         if len(mine):
             first = int(mine[0])

@@ -55,14 +55,14 @@ def priced(
     cost_in = int(cost[inside].sum())
     saving_in = saving_ns * cost_in // max(cost_ns, 1) if isinstance(saving, int) else int(saving[inside].sum())
     saving_in = min(saving_in, steps.total_ns)  # nor more than these steps took
-    per_step = _per(saving_in, steps.count)
+    per_step = half_up(saving_in, steps.count)
     mean = per_step > steps.median_ns
     share = saving_in / steps.total_ns if mean else per_step / steps.median_ns
     return Finding(
         **rest,
         cost_ns=cost_ns,
         saving_ns=saving_ns,
-        cost_ns_per_step=_per(cost_in, steps.count),
+        cost_ns_per_step=half_up(cost_in, steps.count),
         saving_ns_per_step=per_step,
         share=share,
         share_of=f"the {'mean' if mean else 'median'} of {text.count(steps.count, f'{steps.kind} step')}",
@@ -171,10 +171,16 @@ def _at_most(analysis: Analysis, finding: Finding, cost: Difference, device: int
     step = cost.step_ns
     if finding.saving_ns <= cost.window_ns and (step is None or finding.saving_ns_per_step <= step):
         return finding
+    return with_saving(analysis, finding, no_more_than(cost, finding), device)
+
+
+def no_more_than(difference: Difference, finding: Finding) -> Difference:
+    """A difference, where it is more than a finding's saving that saving."""
+    step = difference.step_ns
     if step is not None and finding.saving_ns_per_step >= 0:
         step = min(step, finding.saving_ns_per_step)
-    less = Difference(min(cost.window_ns, finding.saving_ns), step, min(cost.steady_ns, finding.saving_ns))
-    return with_saving(analysis, finding, less, device)
+    window, steady = (min(value, finding.saving_ns) for value in (difference.window_ns, difference.steady_ns))
+    return Difference(window, step, steady)
 
 
 def _part_of(saving: Difference, most: int) -> Difference:
@@ -187,12 +193,11 @@ def with_saving(analysis: Analysis, finding: Finding, saving: Difference, device
     """A finding with a saving, its share and the severity of that."""
     finding = replace(finding, saving_ns=max(saving.window_ns, 0))
     steps = analysis.counted_steps(device if device >= 0 else None)
+    window = analysis.window.dur_ns if analysis.window else 0
     if saving.step_ns is None or not steps.median_ns:
-        window = analysis.window.dur_ns if analysis.window else 0
         share = min(finding.saving_ns / window, 1.0) if window else None
         return replace(finding, share=share, share_of="the window", severity=severity(share))
     per_step = max(saving.step_ns, 0)
-    window = analysis.window.dur_ns if analysis.window else 0
     part = min(max(saving.steady_ns, 0) / window, 1.0) if window else 0.0
     if per_step < WARNING_SHARE * steps.median_ns and part >= WARNING_SHARE:
         # Outside of the steps that are counted, or in those of another kind.
@@ -218,5 +223,6 @@ def severity(share: float | None) -> str:
     return "critical" if share >= CRITICAL_SHARE else "warning"
 
 
-def _per(value: int, steps: int) -> int:
-    return (2 * value + steps) // (2 * steps)
+def half_up(value: int, by: int) -> int:
+    """A quotient, rounded half up."""
+    return (2 * value + by) // (2 * by)

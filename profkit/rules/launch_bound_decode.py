@@ -44,7 +44,7 @@ from profkit.arrays import distinct
 from profkit.model import Ints, Mask, Trace, Window, evidence
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work
 from profkit.rules._launches import as_graphs, sequences_that_wait
-from profkit.rules._price import Priced, priced_by_replay
+from profkit.rules._price import Priced, half_up, priced_by_replay
 from profkit.testing import build_trace, launch, span
 
 SMALLEST_SHARE = 0.02
@@ -94,7 +94,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
     ends_at = idle.ends_at[gaps]
     calls = distinct(work.call[kernels])
     what = "Decode is" if steps else "The GPU is"
-    each = f"each step launches {text.count(_half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
+    each = f"each step launches {text.count(half_up(len(calls), steps), 'kernel')} one by one; " if steps else ""
     kernel_p50 = percentile(work.end[kernels] - work.start[kernels], 50)
     interval_p50 = _interval(analysis, calls)
     return priced_by_replay(
@@ -118,7 +118,7 @@ def _finding(analysis: Analysis, device: int, gaps: Ints, total: int, steps: int
         facts={
             "launch_paced_gaps": len(gaps),
             "launches": len(calls),
-            **({"launches_per_step": _half_up(len(calls), steps)} if steps else {}),
+            **({"launches_per_step": half_up(len(calls), steps)} if steps else {}),
             "kernel_p50_ns": kernel_p50 or 0,
             "launch_interval_p50_ns": interval_p50 or 0,
             "waited_ns": cost,
@@ -164,10 +164,6 @@ def _interval(analysis: Analysis, calls: Ints) -> int | None:
         track, start = track[order], start[order]
     between = np.diff(start)[track[1:] == track[:-1]]
     return percentile(between, 50)
-
-
-def _half_up(value: int, by: int) -> int:
-    return (2 * value + by) // (2 * by)
 
 
 def _judged(analysis: Analysis) -> str:

@@ -135,7 +135,7 @@ def _finding(analysis: Analysis, waits: Waits, fixes: tuple[str, ...], saving: D
         key=f"{RULE.code}:all:steps:",
         message=(
             f"The host waits for the GPU in {steps:,} of {len(analysis.steps):,} steps: "
-            f"{_counted(syncs, len(waits))} ({_half_up_2(syncs or len(waits), steps)} a step, "
+            f"{_counted(syncs, len(waits))} ({text.ratio(syncs or len(waits), steps)} a step, "
             f"{', '.join(name for name, _ in names.most_common(3))}){by}"
             f"{_read_back_words(trace, read_backs)}; it waited {text.ns(time.waited)}, "
             f"the GPU was busy {text.ns(time.busy) if time.busy else 'for none'} of it: of the waiting alone "
@@ -202,11 +202,6 @@ def _read_back_words(trace: Trace, read_backs: Ints) -> str:
 
 def _counted(syncs: int, waits: int) -> str:
     return text.count(syncs, "synchronisation") if syncs else text.count(waits, "blocking read-back")
-
-
-def _half_up_2(value: int, by: int) -> str:
-    hundredths = (200 * value + by) // (2 * by)
-    return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
 def _several(analysis: Analysis) -> str:

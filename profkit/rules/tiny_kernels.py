@@ -38,7 +38,7 @@ from profkit.model import Array, Finding, Ints, Mask, Trace
 from profkit.rules import Rule, needs_all, needs_gpu_rows, needs_joined_work, needs_steps
 from profkit.rules._evidence import of_work
 from profkit.rules._kernels import no_kernels
-from profkit.rules._price import priced
+from profkit.rules._price import half_up, priced
 from profkit.testing import build_trace, launch, span
 
 FAMILIES = ("elementwise", "copy")
@@ -95,8 +95,8 @@ def _finding(
         return
     paced = _is_paced(analysis, device, counted)
     families, names = _most(analysis, rows)
-    each, of_each = _half_up(len(rows), counted.count), _half_up(len(kernels), counted.count)
-    spent_each, between_each = (_half_up(value, counted.count) for value in (spent, int(between.sum())))
+    each, of_each = half_up(len(rows), counted.count), half_up(len(kernels), counted.count)
+    spent_each, between_each = (half_up(value, counted.count) for value in (spent, int(between.sum())))
     facts = {
         "tiny_kernels_per_step": each,
         "kernels_per_step": of_each,
@@ -156,10 +156,6 @@ def _most(analysis: Analysis, rows: Ints) -> tuple[list[tuple[str, int]], str]:
         shorts[short] = shorts.get(short, 0) + times
     most = sorted(shorts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_NAMES]
     return families, ", ".join(short for short, _ in most)
-
-
-def _half_up(value: int, by: int) -> int:
-    return (2 * value + by) // (2 * by)
 
 
 def _counted(analysis: Analysis) -> str:

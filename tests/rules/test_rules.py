@@ -8,9 +8,9 @@ from profkit.judge import judged, run_rules
 from profkit.model import SEVERITIES, Finding, Trace, Window
 from profkit.rules import all_rules
 from profkit.rules._price import severity
-from profkit.rules.sync_every_step import _half_up_2
 from profkit.samples import launch_bound_decode
 from profkit.testing import build_trace, call, copy, graph, kernel, launch, span
+from profkit.text import ratio
 
 RULES = all_rules()
 
@@ -126,7 +126,7 @@ def test_waits_outside_of_steps_are_counted_apart() -> None:
     assert finding.facts["syncs"] == 208
     assert finding.facts["waits_outside_steps"] == 2
     assert "3.25 a step" in finding.message
-    assert _half_up_2(208, 64) == "3.25"
+    assert ratio(208, 64) == "3.25"
 
 
 def test_graph_rows_are_busy_and_their_kernels_not_visible() -> None:
