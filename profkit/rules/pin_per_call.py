@@ -28,8 +28,8 @@ from profkit.analysis.context import Analysis
 from profkit.model import Trace
 from profkit.rules import Rule, needs_all, needs_calls, needs_gpu_rows, needs_joined_work, needs_steps
 from profkit.rules._by_fix import by_fix
+from profkit.rules._examples import called_before_the_steps, called_in_each_step
 from profkit.rules._price import Priced
-from profkit.testing import build_trace, call, launch, span
 
 
 def check(analysis: Analysis) -> Iterator[Priced]:
@@ -46,24 +46,12 @@ def check(analysis: Analysis) -> Iterator[Priced]:
 
 def fires() -> Trace:
     """Five decode steps that pin a buffer each."""
-    rows = []
-    for i in range(5):
-        t = i * 1_000_000
-        rows.append(span("decode", t, 990_000, payload=1))
-        rows.append(call(t + 10_000, 300_000, "cudaHostAlloc"))
-        rows += launch("gemm", at=t + 320_000, start=t + 330_000, dur=600_000)
-    return build_trace(*rows)
+    return called_in_each_step("cudaHostAlloc")
 
 
 def quiet() -> Trace:
     """The same steps, with the buffer of the first one."""
-    rows = [call(-900_000, 300_000, "cudaHostAlloc")]
-    for i in range(5):
-        t = i * 1_000_000
-        rows.append(span("decode", t, 990_000, payload=1))
-        rows.append(call(t + 10_000, 3_000, "cudaGetDevice"))
-        rows += launch("gemm", at=t + 320_000, start=t + 330_000, dur=600_000)
-    return build_trace(*rows)
+    return called_before_the_steps("cudaHostAlloc")
 
 
 RULE = Rule(
